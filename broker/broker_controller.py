@@ -28,6 +28,7 @@ from broker.processors.admin.consume_stats_processor import ConsumeStatsProcesso
 from broker.processors.admin.leadership_processor import LeadershipProcessor
 from broker.processors.admin.membership_processor import MembershipProcessor
 from broker.processors.admin.offset_admin_processor import OffsetAdminProcessor
+from broker.processors.admin.pop_admin_processor import PopAdminProcessor
 from broker.processors.admin.repair_processor import RepairProcessor
 from broker.processors.admin.scrub_processor import ScrubProcessor
 from broker.processors.admin.timer_admin_processor import TimerAdminProcessor
@@ -200,6 +201,7 @@ class BrokerController:
             info=self._info,
             timers=TimerAdminProcessor(store),
             transaction_admin=TransactionAdminProcessor(store),
+            pop_admin=PopAdminProcessor(store),
             leadership=self._leadership,
             membership=membership,
             scrub=ScrubProcessor(store),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from broker.processors.admin.leadership_processor import LeadershipProcessor
     from broker.processors.admin.membership_processor import MembershipProcessor
     from broker.processors.admin.offset_admin_processor import OffsetAdminProcessor
+    from broker.processors.admin.pop_admin_processor import PopAdminProcessor
     from broker.processors.admin.repair_processor import RepairProcessor
     from broker.processors.admin.scrub_processor import ScrubProcessor
     from broker.processors.admin.timer_admin_processor import TimerAdminProcessor
@@ -150,6 +151,7 @@ class Processors:
     info: BrokerInfoProcessor
     timers: TimerAdminProcessor
     transaction_admin: TransactionAdminProcessor
+    pop_admin: PopAdminProcessor
     leadership: LeadershipProcessor
     membership: MembershipProcessor
     scrub: ScrubProcessor
@@ -261,6 +263,7 @@ def request_types(p: Processors) -> tuple[RequestType, ...]:
         row(Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, NO_HEADER, p.admin.get_all_groups, cluster(GET)),
         row(Code.GET_TIMER_CHECK_POINT, NO_HEADER, p.timers.get_check_point, cluster(GET)),
         row(Code.GET_TIMER_METRICS, NO_HEADER, p.timers.get_metrics, cluster(GET)),
+        row(Code.GET_POPPED_MESSAGES, NO_HEADER, p.pop_admin.get_popped, cluster(GET)),
         row(Code.GET_PENDING_TRANSACTIONS, NO_HEADER, p.transaction_admin.get_pending, cluster(GET)),
         row(Code.GET_TRANSACTION_STATE, admin_headers.GetTransactionStateRequestHeader,
             p.transaction_admin.get_state, cluster(GET)),

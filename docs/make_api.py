@@ -34,7 +34,7 @@ SECTIONS: dict[str, str] = {
 }
 SYNC_SECTION = (
     "Producer TransactionProducer LocalTransaction CheckListener "
-    "PushConsumer MessageListener LitePullConsumer"
+    "PushConsumer MessageListener LitePullConsumer SimpleConsumer"
 )
 
 HEAD = """# The client's API

@@ -18,8 +18,8 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from message.decoder import MessageExt
-from mqclient.consumer import lite_pull_consumer, push_consumer
-from mqclient.consumer.consumer_config import ConsumerConfig
+from mqclient.consumer import lite_pull_consumer, push_consumer, simple_consumer
+from mqclient.consumer.consumer_config import ConsumeFromWhere, ConsumerConfig
 from mqclient.consumer.direct_batch import DirectBatch
 from mqclient.consumer.group_member import OnAssignment
 from mqclient.consumer.process_queue import ConsumeBatch
@@ -40,6 +40,7 @@ __all__ = [
     "MessageListener",
     "Producer",
     "PushConsumer",
+    "SimpleConsumer",
     "TransactionProducer",
 ]
 
@@ -397,3 +398,39 @@ class LitePullConsumer(_Client[lite_pull_consumer.LitePullConsumer]):
     offset_for_timestamp = _waiting(lite_pull_consumer.LitePullConsumer.offset_for_timestamp)
     fetch_message_queues = _waiting(lite_pull_consumer.LitePullConsumer.fetch_message_queues)
     on_topic_queues = _waiting(lite_pull_consumer.LitePullConsumer.on_topic_queues)
+
+
+class SimpleConsumer(_Client[simple_consumer.SimpleConsumer]):
+    """Receives messages for a while and acknowledges each by itself; see the asyncio class. Any thread may call it."""
+
+    def __init__(
+        self,
+        namesrv: str | None,
+        group: str,
+        subscriptions: Mapping[str, Expression],
+        *,
+        invisible_s: float = 30.0,
+        fifo: bool = False,
+        consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST,
+        instance_name: str = "",
+    ) -> None:
+        """As the asyncio class, whose arguments these are."""
+        super().__init__(
+            simple_consumer.SimpleConsumer(
+                namesrv,
+                group,
+                subscriptions,
+                invisible_s=invisible_s,
+                fifo=fifo,
+                consume_from=consume_from,
+                instance_name=instance_name,
+            )
+        )
+
+    @property
+    def client_id(self) -> str:
+        return self._client.client_id
+
+    receive = _waiting(simple_consumer.SimpleConsumer.receive)
+    ack = _waiting(simple_consumer.SimpleConsumer.ack)
+    change_invisible = _waiting(simple_consumer.SimpleConsumer.change_invisible)

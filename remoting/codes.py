@@ -203,6 +203,7 @@ class RequestCode(IntEnum):
     GET_TIMER_STATE = 52005
     GET_PENDING_TRANSACTIONS = 52006
     GET_TRANSACTION_STATE = 52007
+    GET_POPPED_MESSAGES = 52008
     CONFIRM_REGISTRATION = 52003  # a NameServer asks a broker whose registration is contested; oneway
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051

@@ -27,7 +27,7 @@ COMMANDS = {
         "brokers": "clusterList brokerStatus brokerConsumeStats haStatus getBrokerConfig updateBrokerConfig"
         " deleteExpiredCommitLog cleanExpiredCQ cleanUnusedTopic exportMetadata transferLeader scrub scrubStatus"
         " repairStatus memberList addMember removeMember",
-        "messages": "timerStatus transactionStatus resumeCheckHalfMessage"
+        "messages": "timerStatus popStatus transactionStatus resumeCheckHalfMessage"
         " queryMsgById queryMsgByKey queryMsgByUniqueKey queryMsgTraceById"
         " queryMsgByOffset queryCq printMsg printMsgByQueue consumeMessage",
         "sending": "sendMessage sendMsgStatus checkMsgSendRT clusterRT",

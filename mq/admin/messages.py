@@ -9,7 +9,7 @@ from typing import Annotated
 from message.decoder import MessageExt
 from message.names import TRACE_TOPIC
 from mq.admin.command import Done, Report, Result, command
-from mq.admin.options import Bool, BrokerOption, ClusterOption, Option, TopicOption
+from mq.admin.options import Bool, BrokerOption, ClusterOption, LeadersOption, Option, TopicOption
 from mq.admin.targets import leaders_of, seen_at_each
 from mq.admin.timestamps import HINT, timestamp_ms
 from mqclient import Admin, AdminError, Message, MessageQueue, Producer
@@ -93,6 +93,29 @@ async def timer_status(
     ]
     footer = "each member of a group counts all of the group's" if rows else "no message waits for its time"
     return Report(rows, f"\n{footer}", silent=silent)
+
+
+@command
+async def pop_status(admin: Admin, broker: BrokerOption = "", cluster: LeadersOption = "") -> Result:
+    """Which messages pop consumers have not acknowledged yet, since when, and when the first of them comes again."""
+    told = {
+        leader: await admin.messages.popped(leader) for leader in await leaders_of(admin, broker, cluster)
+    }
+    rows = [
+        {
+            "address": address,
+            "group": queue.group,
+            "topic": queue.topic,
+            "queue": queue.queue_id,
+            "inFlight": queue.count,
+            "oldestPopMs": queue.oldest_pop_ms,
+            "nextVisibleMs": queue.next_visible_ms,
+        }
+        for address, popped in told.items()
+        for queue in popped.queues
+    ]
+    total = sum(popped.total for popped in told.values())
+    return Report(rows, f"\n{total} in flight" if rows else "\nno popped message is in flight")
 
 
 @command

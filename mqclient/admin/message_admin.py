@@ -26,6 +26,7 @@ from mqclient.message_queue import MessageQueue
 from mqclient.route.topic_route import topic_route_of
 from remoting.address import literal, parse_address
 from remoting.bodies import admin_bodies
+from remoting.bodies.pop_bodies import PoppedMessages
 from remoting.codes import RequestCode, ResponseCode
 from remoting.headers import admin_headers, headers
 from remoting.lookup import ip_addresses
@@ -85,6 +86,10 @@ class MessageAdmin:
         """
         header = admin_headers.GetTimerStateRequestHeader(offset=_phy_offset_of(msg_id))
         return dict((await self._calls.call(address, RequestCode.GET_TIMER_STATE, header)).fields)
+
+    async def popped(self, address: str) -> PoppedMessages:
+        """Messages that consumers have popped and not acknowledged yet, by queue, the oldest first."""
+        return (await self._calls.call(address, RequestCode.GET_POPPED_MESSAGES)).read(PoppedMessages)
 
     async def pending_transactions(self, address: str) -> admin_bodies.PendingTransactions:
         """How many transactions are undecided at a leader, by topic."""

@@ -43,6 +43,24 @@ class BatchAckMessageRequestBody(RemotingBody, kw_only=True):
     acks: list[BatchAck] = field(default_factory=list)
 
 
+class PoppedMessagesOfQueue(RemotingBody, kw_only=True):
+    """`oldest_pop_ms`: when the oldest of them was popped. `next_visible_ms`: when the first of them comes again."""
+
+    group: str
+    topic: str
+    queue_id: Int32
+    count: Int64
+    oldest_pop_ms: Int64
+    next_visible_ms: Int64
+
+
+class PoppedMessages(RemotingBody, kw_only=True):
+    """Answer to GET_POPPED_MESSAGES: messages that consumers have, and that are neither acknowledged nor over."""
+
+    total: Int64 = 0
+    queues: list[PoppedMessagesOfQueue] = field(default_factory=list)
+
+
 class QueryAssignmentRequestBody(RemotingBody, kw_only=True):
     topic: str
     consumer_group: str

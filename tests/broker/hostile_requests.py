@@ -165,6 +165,7 @@ def sound_requests(message_id: str = "00" * 16) -> dict[int, Sound]:
             {"topic": "TRANS_CHECK_MAX_TIME_TOPIC", "msgId": message_id}, code=ResponseCode.SYSTEM_ERROR
         ),
         RequestCode.GET_PENDING_TRANSACTIONS: Sound(),
+        RequestCode.GET_POPPED_MESSAGES: Sound(),
         RequestCode.GET_TRANSACTION_STATE: Sound({"offset": phy_offset}, code=ResponseCode.QUERY_NOT_FOUND),
         RequestCode.GET_CONSUMER_LIST_BY_GROUP: Sound({"consumerGroup": "g"}),
         RequestCode.LOCK_BATCH_MQ: Sound(body=as_json(LOCKS)),

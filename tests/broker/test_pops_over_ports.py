@@ -22,6 +22,7 @@ from mqclient import (
     SimpleConsumer,
     sql,
 )
+from mqclient.sync import SimpleConsumer as SyncSimpleConsumer
 from remoting.bodies.bodies import SubscriptionGroupConfig
 from remoting.client import RemotingClient
 
@@ -130,6 +131,24 @@ def test_fifo_messages_come_in_their_order_and_count_their_attempts(tmp_path: Pa
             (last,) = await consumer.receive()
             assert (last.body, last.reconsume_times) == (b"3", 1)
             await consumer.ack(last)
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.slow
+def test_a_program_without_an_event_loop_receives_and_acknowledges(tmp_path: Path) -> None:
+    def story(namesrv: str) -> None:
+        with SyncSimpleConsumer(namesrv, "g", {"T": "*"}, invisible_s=1, consume_from=FIRST) as consumer:
+            (message,) = consumer.receive()
+            consumer.change_invisible(message, 0)
+            (again,) = consumer.receive()
+            assert (again.body, again.reconsume_times) == (b"x", 1)
+            consumer.ack(again)
+            assert consumer.receive(wait_s=0) == []
+
+    async def scenario(client: RemotingClient, broker: Broker, namesrv: str) -> None:
+        await send(namesrv, b"x")
+        await asyncio.to_thread(story, namesrv)
 
     run(tmp_path, scenario)
 

@@ -70,6 +70,7 @@ SHOWN: dict[tuple[str, ...], str] = {
     ): f"{BROKER}: no damaged ranges; since its start 0 repaired (0 bytes), scrub rounds: 0",
     ("memberList", "-b", BROKER): "n0 voter yes",
     ("timerStatus",): "no message waits for its time",
+    ("popStatus",): "no popped message is in flight",
     ("transactionStatus",): "total 0",
     ("queryMsgByKey", *TOPIC, "-k", "k1"): "A k1",
     ("queryMsgByOffset", *TOPIC, "-b", "golden-a", "-i", "0", "-o", "1"): "body two",

@@ -149,6 +149,11 @@ class PopQueue(msgspec.Struct):
     def is_empty(self) -> bool:
         return not self.check_points and self.order is None
 
+    @property
+    def in_flight_count(self) -> int:
+        count = sum(check_point.waiting.bit_count() for check_point in self.check_points.values())
+        return count + (len(self.order.visible) if self.order is not None else 0)
+
 
 class Due(NamedTuple):
     """What may be over at `visible_ms`; start NO_OFFSET: of FIFO consumers."""
@@ -358,7 +363,7 @@ class PopTable(Table):
 
     def _forget(self, keys: Sequence[QueueKey]) -> None:
         for key in keys:
-            self.in_flight_count -= _in_flight_count(self.queues.pop(key))
+            self.in_flight_count -= self.queues.pop(key).in_flight_count
 
     # -- revival -----------------------------------------------------------------------------------------------
 
@@ -420,7 +425,7 @@ class PopTable(Table):
         self.queues = {
             (group, topic, queue_id): _unpack_queue(packed) for group, topic, queue_id, *packed in queues
         }
-        self.in_flight_count = sum(map(_in_flight_count, self.queues.values()))
+        self.in_flight_count = sum(queue.in_flight_count for queue in self.queues.values())
         self._under_way, self._counted = None, 0
         if under_way:
             *change, self._counted = under_way
@@ -451,11 +456,6 @@ def _unpack_popped(packed: Sequence[Any]) -> tuple[Popped, ...]:
         Popped(group, topic, queue_id, start, pop_time, unpack_bits(bits))
         for group, topic, queue_id, start, pop_time, bits in packed
     )
-
-
-def _in_flight_count(queue: PopQueue) -> int:
-    count = sum(check_point.waiting.bit_count() for check_point in queue.check_points.values())
-    return count + (len(queue.order.visible) if queue.order is not None else 0)
 
 
 def _due_of(key: QueueKey, queue: PopQueue) -> list[Due]:

@@ -1,5 +1,6 @@
 """POP_MESSAGE, ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME: what clients see of messages that they pop."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -468,6 +469,27 @@ def test_both_names_of_the_retry_topic_are_read(tmp_path: Path) -> None:
     client.ack(old)
     client.broker.run_for(20_000)
     assert client.pop() == []
+
+
+def test_tools_see_what_is_in_flight_and_until_when(client: PopClient) -> None:
+    broker = client.broker
+    assert json.loads(bytes(broker.ask(RequestCode.GET_POPPED_MESSAGES).body)) == {"queues": [], "total": 0}
+    messages = client.pop(queueId="0")
+    fifo = PopClient(broker, group="f", order="true", queueId="0", invisibleTime="5000")
+    broker.run_for(100)
+    fifo.pop()
+    client.ack(messages[0])
+    told = json.loads(bytes(broker.ask(RequestCode.GET_POPPED_MESSAGES).body))
+    pop_time = int(messages[0].handle.split(" ")[1])
+    assert told["total"] == 5
+    assert [(each["group"], each["topic"], each["queueId"], each["count"]) for each in told["queues"]] == [
+        ("g", "T", 0, 2),
+        ("f", "T", 0, 3),
+    ]
+    assert (told["queues"][0]["oldestPopMs"], told["queues"][0]["nextVisibleMs"]) == (
+        pop_time,
+        pop_time + 10_000,
+    )
 
 
 LOOK = {"consumerGroup": "g", "topic": "T", "queueId": "-1"}

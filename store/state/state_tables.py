@@ -74,11 +74,10 @@ class StateTables:
         topics, groups, offsets, delay_offsets = [table.pack() for table in self.all[:_FIRST_COUNT]]
         group_version, group_configs, forbidden = groups
         packed = [*topics, group_version, group_configs, *offsets, delay_offsets, forbidden]
-        used = {
-            name: table.pack() for name, table in self.named.items() if table.pack() != type(table)().pack()
-        }
+        named = {name: (table.pack(), type(table)().pack()) for name, table in self.named.items()}
+        used = {name: _packb(values) for name, (values, unused) in named.items() if values != unused}
         if used:
-            packed.append({name: _packb(values) for name, values in used.items()})
+            packed.append(used)
         return packed
 
     def unpack(self, values: list[Any]) -> None:

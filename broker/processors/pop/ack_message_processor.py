@@ -187,6 +187,7 @@ class AckMessageProcessor:
                     request, lambda: self._change(request, popped, self._clock(), is_sure=True), now_ms
                 )
             return
+        self._turn_ended()  # an ack that came before goes before
         self._begin((popped,))
         answer = answer_applied(request, lambda: request.answer(remark=NO_REMARK, ext_fields=fields))
 

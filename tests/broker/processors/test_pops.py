@@ -311,6 +311,24 @@ def test_what_is_in_flight_survives_a_restart(tmp_path: Path, client: PopClient)
     assert bodies(client.pop()) == sorted(message.body for message in messages[2:])
 
 
+def test_an_ack_goes_before_a_change_that_comes_behind_it(client: PopClient) -> None:
+    """As from a proxy that asks for more time while its client acknowledges."""
+    broker = client.broker
+    (message, *others) = client.pop()
+    client.ack(*others)
+    fields = client.ack_fields(message)
+    change = {**fields, "invisibleTime": "1000"}
+    requests = [
+        broker.new_request(RequestCode.ACK_MESSAGE, fields),
+        broker.new_request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, change),
+    ]
+    broker.receive(requests)
+    broker.run_until(lambda: all(broker.channel.response_to(each.opaque) for each in requests))
+    assert broker.store.tables.pop_table.in_flight_count == 0
+    broker.run_for(11_000)
+    assert client.pop() == []
+
+
 def test_a_batch_of_acks_is_one_request_and_one_change(client: PopClient) -> None:
     messages = client.pop()
     end = client.broker.replica.log.ledger_end_index

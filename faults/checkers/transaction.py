@@ -58,19 +58,21 @@ class TransactionPromises:
 
     def _said(self, said: TransactionSaid) -> Iterator[Violation]:
         flags = {"commit": _COMMIT, "rollback": _ROLLBACK}.get(said.state, 0) | (_ASKED if said.asked else 0)
-        message = self._messages.pack(*message_of(said))
-        state = self._add(message, flags)
-        if said.asked and state & _REFUSED:
-            yield from self._named(
-                message,
-                "the broker asked how it ends, and the send of its message had ended as surely not stored",
-                said.at_ns,
-            )
+        yield from self._known(said, flags)
 
     def _ended(self, transaction: Transaction) -> Iterator[Violation]:
         flag = {"ok": _PREPARED, "fail": _REFUSED}.get(transaction.outcome, 0)
-        self._add(self._messages.pack(*message_of(transaction)), flag)
-        return iter(())
+        yield from self._known(transaction, flag)
+
+    def _known(self, record: Transaction | TransactionSaid, flags: int) -> Iterator[Violation]:
+        message = self._messages.pack(*message_of(record))
+        state = self._add(message, flags)
+        if state & _REFUSED and state & _ASKED:
+            yield from self._named(
+                message,
+                "the broker asked how it ends, and the send of its message has ended as surely not stored",
+                record.at_ns,
+            )
 
     def _poll(self, poll: Poll) -> Iterator[Violation]:
         if poll.topic not in self._topics:

@@ -167,10 +167,11 @@ def commit_twice(records: list[AnyRecord], dice: random.Random) -> list[AnyRecor
 
 
 def ask_about_what_was_refused(records: list[AnyRecord], dice: random.Random) -> list[AnyRecord]:
-    refused = {message_of(end) for end in of_kind(records, Transaction) if end.outcome == "fail"}
+    """After its send has ended, or before."""
+    refused = {message_of(end): end for end in of_kind(records, Transaction) if end.outcome == "fail"}
     name = pick(dice, refused)
     asked = TransactionSaid(
-        at_ns=(END_MS - 1) * MS,
+        at_ns=dice.choice(((END_MS - 1) * MS, refused[name].at_ns - MS)),
         producer=name.producer,
         sequence=name.sequence,
         state="rollback",

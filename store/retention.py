@@ -3,8 +3,8 @@ Those of a plain CommitLog that came before the log are the oldest.
 
 Decides what may go and when; how a file goes is the log's business. Each member decides for itself, so members may
 begin at different entries. Nothing goes that is not committed and applied, nor what the newest complete full-state
-record or the newest checkpoint does not stand for, nor a delayed message that is not delivered, nor the file in which
-the log ends. Time and disk are the caller's.
+record or the newest checkpoint does not stand for, nor what waits for its time or for the end of its transaction, nor
+the file in which the log ends. Time and disk are the caller's.
 """
 
 import logging
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 WhichQueues = Callable[[UnitQueue], bool]
 HourOf = Callable[[int], int]  # ms since the epoch -> hour of the day
-FirstWaitingPos = Callable[[], int | None]  # of delayed messages that are not delivered yet
+FirstWaitingPos = Callable[[], int | None]  # of what waits for its time or its end
 
 # RocketMQ's: so many checks delete what has expired, whatever the hour, once somebody has asked for it.
 MANUAL_CHECKS: Final = 20

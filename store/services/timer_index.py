@@ -116,8 +116,8 @@ class _Bucket:
 
 
 class TimerIndex:
-    """Invariant: each record of the queue before `next_offset` that has not ended is in `_near`, in a bucket, or was
-    taken by the leader's service, which gives it back or sees it end. Some that have ended may be, too.
+    """Invariant: each record of the queue before `next_offset` that has not ended is in `_near`, in a bucket, or in
+    `_taken`, until the leader's service gives it back or sees it end. Some that have ended may be, too.
     """
 
     def __init__(
@@ -138,15 +138,15 @@ class TimerIndex:
         self._slot_ms = slot_ms
         self._queue: UnitQueue | None = None
         self._has_looked = False
-        self._live_from = (
-            0  # of a record that is rolled from here on, the record before it is in the index and counts
-        )
+        # Of a record that is rolled from here on, the record before it is in the index and counts.
+        self._live_from = 0
         self._begin_anew(None)
 
     def _begin_anew(self, queue: UnitQueue | None) -> None:
         self._queue = queue
         self.next_offset = 0
         self._near: list[Waiting] = []
+        self._taken: set[Waiting] = set()
         self._near_hour = 0  # all that is due in it or before is in memory, or about to be
         self._buckets: dict[int, _Bucket] = {}
         self._arriving: list[_Bucket] = []  # the earliest first
@@ -262,14 +262,21 @@ class TimerIndex:
 
     def take(self) -> Waiting:
         """Takes `first`: then it is for the caller to give it back, or to say that it has ended."""
-        return heappop(self._near)
+        waiting = heappop(self._near)
+        self._taken.add(waiting)
+        return waiting
 
     def give_back(self, waiting: Waiting) -> None:
-        heappush(self._near, waiting)
+        """What was taken before the index was made anew is in it again already."""
+        if waiting in self._taken:
+            self._taken.remove(waiting)
+            heappush(self._near, waiting)
 
     def ended(self, waiting: Waiting) -> None:
         """Of what was taken."""
-        self._count(waiting, -1)
+        if waiting in self._taken:
+            self._taken.remove(waiting)
+            self._count(waiting, -1)
 
     def forget_ended(self, now_ms: int) -> None:
         """Drops what is due and has ended, at a member that does not lead."""

@@ -308,6 +308,31 @@ class TestFarTimers:
         group.run_for(3_000)
         assert bodies_of(leader) == [b"%d" % number for number in range(300)]
 
+    def test_what_was_taken_before_the_index_was_made_anew_is_not_in_it_twice(self, tmp_path: Path) -> None:
+        """Two of one message would be delivered together."""
+        group = StoreGroup(tmp_path, data_file_size=1 << 20)
+        group.start()
+        leader = group.lead()
+        deliver_ms = group.now_ms + 5 * HOUR_MS
+        leader.put(timer(group.now_ms + 500, b"first"))
+        for number in range(300):
+            leader.put(timer(deliver_ms, b"%d" % number))
+        group.settle()
+        group.run_for(20)
+        service = leader.store.services.timer_message_service
+        service.stops_dequeue = True
+        taken = service.index.take()
+        (bucket,) = (group.root() / "dledger-n0" / "pydledger" / "timers").iterdir()
+        bucket.write_bytes(bytes(bucket.stat().st_size))
+        group.skip(5 * HOUR_MS)
+        group.run_for(100)
+        service.index.give_back(taken)
+        assert service.index.counts == {"T": 301}
+        service.stops_dequeue = False
+        group.run_for(3_000)
+        assert bodies_of(leader) == [b"first", *(b"%d" % number for number in range(300))]
+        assert service.index.counts == {}
+
     def test_what_waits_for_days_is_rolled_and_arrives_once_at_its_time(self, tmp_path: Path) -> None:
         group = StoreGroup(tmp_path)
         group.start()

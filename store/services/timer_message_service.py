@@ -146,10 +146,10 @@ class TimerMessageService:
 
     def catch_up(self, now_ms: int) -> None:
         self._now_ms = now_ms
+        self.is_behind = False
         if not self._store.state.is_whole:
             return
         self._store.commit_log.forget_recalls(self._store.queues.max_offset((TIMER_TOPIC_BYTES, 0)))
-        self.is_behind = False
         try:
             self.is_behind = self.index.catch_up(now_ms)
         except UnitDamagedError as error:

@@ -187,6 +187,27 @@ def test_after_a_start_all_that_wait_are_known_without_waiting_for_ticks(tmp_pat
     assert index.counts == {"T": 1_000}
 
 
+def test_a_state_that_is_not_whole_is_waited_for_in_peace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the log began anew behind records that were to be looked at, the store would ask to be called again at
+    once, over and over, until a full state comes.
+    """
+    group = StoreGroup(tmp_path)
+    group.start()
+    leader = group.lead()
+    for number in range(300):
+        leader.put(timer(group.now_ms + DAY_MS, b"%d" % number))
+    group.settle()
+    leader.stop()
+    group.start()
+    store = group.members["n0"].store
+    group.run_until(lambda: store.services.is_behind)
+    monkeypatch.setattr(store.services.timer_message_service._store.state, "is_whole", False)
+    store.services.catch_up(group.now_ms)
+    assert not store.services.is_behind
+
+
 class TestRecall:
     @pytest.mark.parametrize("topic_key", [False, True])
     def test_a_recalled_message_never_arrives_and_others_do(self, tmp_path: Path, topic_key: bool) -> None:

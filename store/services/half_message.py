@@ -10,6 +10,7 @@ import msgspec
 
 from message import const
 from message.decoder import MessageExt, decode_message, raw_properties
+from message.errors import MessageDecodeError
 from message.message_id import HOST_V6_SIZE, pack_host
 from message.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from message.properties import delete_property, encode_properties, find_property
@@ -53,9 +54,14 @@ class HalfMessage(msgspec.Struct, gc=False):
         return self.message.queue_offset
 
 
-def half_message(record: bytes) -> HalfMessage | None:
-    """None for a record of another topic, or one that does not say where it belongs. Raises MessageDecodeError."""
-    message = decode_message(record)
+def half_message(record: bytes | None) -> HalfMessage | None:
+    """None for a record of another topic, or one that cannot be read or does not say where it belongs."""
+    if record is None:
+        return None
+    try:
+        message = decode_message(record)
+    except MessageDecodeError:
+        return None
     topic = message.properties.get(const.REAL_TOPIC)
     queue_id = message.properties.get(const.REAL_QUEUE_ID, "")
     if (

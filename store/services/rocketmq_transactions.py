@@ -36,7 +36,8 @@ class RocketMQTransactions(TakeOver):
         put_again: set[int] = set()
         if halves is not None:
             for offset, record in self._records(halves, begin, ended):
-                if _stands_for(record) in ended:
+                half = half_message(record)
+                if half is not None and stands_for(half) in ended:
                     put_again.add(offset)
                 yield
         ended |= put_again
@@ -53,11 +54,3 @@ def _op_offsets(record: bytes) -> list[int]:
         return op_offsets(record)
     except MessageDecodeError:
         return []
-
-
-def _stands_for(record: bytes) -> int | None:
-    try:
-        half = half_message(record)
-    except MessageDecodeError:
-        return None
-    return stands_for(half) if half is not None else None

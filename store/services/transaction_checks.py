@@ -17,7 +17,7 @@ from typing import Final, Protocol
 import msgspec
 
 from message import const
-from message.errors import MessageDecodeError
+from store.services.deliveries import Deliveries
 from store.services.half_message import HALF_TOPIC_BYTES, HalfMessage, half_message, immunity_ms
 from store.services.leader_service import LeaderStore
 
@@ -65,6 +65,7 @@ class TransactionChecks:
     def __init__(
         self,
         store: LeaderStore,
+        deliveries: Deliveries,
         is_ended: Callable[[int], bool],
         is_ending: Callable[[int], bool],
         give_up: Callable[[int, HalfMessage | None], None],
@@ -77,6 +78,7 @@ class TransactionChecks:
         self.counts: Counter[str] = Counter()  # of these, by topic
         self._store = store
         self._config = store.config
+        self._deliveries = deliveries
         self._is_ended = is_ended
         self._is_ending = is_ending
         self._give_up = give_up
@@ -153,13 +155,15 @@ class TransactionChecks:
         for unit, offset, behind in queue.parse(queue.units(begin, LOOKS_MAX), begin):
             if offset >= self._look_to:
                 break
-            if not self._is_ended(offset) and not self._store.reader.is_gone(queue, offset, unit[0]):
-                self._add(offset, unit[0])
+            if not self._is_ended(offset):
+                record = self._deliveries.record_at(queue, offset, unit)
+                if record is not None:
+                    self._add(offset, unit[0], record)
             self._look_from = behind
 
-    def _add(self, offset: int, phy_offset: int) -> None:
-        half = self._half_at(phy_offset)
-        if half is None or half.queue_offset != offset:
+    def _add(self, offset: int, phy_offset: int, record: bytes) -> None:
+        half = half_message(record)
+        if half is None:
             self._give_up(offset, None)
             return
         message = half.message
@@ -184,7 +188,7 @@ class TransactionChecks:
         self._put_off(offset, now_ms + config.transaction_check_interval_ms)
         if self._is_ending(offset):
             return
-        half = self._half_at(pending.phy_offset)
+        half = half_message(self._store.reader.look_message_by_offset(pending.phy_offset))
         reason = None
         if now_ms >= expires_ms:
             reason = (
@@ -225,11 +229,3 @@ class TransactionChecks:
     def _expires_ms(self, pending: PendingHalf) -> int:
         """When messages are not kept any longer, whatever its immunity says."""
         return pending.stored_ms + self._store.retention.file_reserved_time_ms
-
-    def _half_at(self, phy_offset: int) -> HalfMessage | None:
-        """Raises MessageDamagedError, DiskError."""
-        record = self._store.reader.look_message_by_offset(phy_offset)
-        try:
-            return half_message(record) if record is not None else None
-        except MessageDecodeError:
-            return None

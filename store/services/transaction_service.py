@@ -22,7 +22,6 @@ import msgspec
 from dledger.entry import Index
 from dledger.figures import Figures, Histogram
 from message import const
-from message.errors import MessageDecodeError
 from message.names import TRANS_GROUP
 from store.put_message import PutMessage
 from store.queues.unit_queue import UnitQueue
@@ -106,7 +105,9 @@ class TransactionService:
         # Of ends that this member has led to, by topic.
         self._ended_counts: defaultdict[EndKind, Counter[str]] = defaultdict(Counter)
         self._commit_latencies: dict[str, Histogram] = {}
-        self.checks = TransactionChecks(store, self._table.is_ended, self._is_ending, self._give_up)
+        self.checks = TransactionChecks(
+            store, self._deliveries, self._table.is_ended, self._is_ending, self._give_up
+        )
 
     # -- what the broker asks ----------------------------------------------------------------------------------
 
@@ -132,7 +133,7 @@ class TransactionService:
 
         A producer is told of its half before that is dispatched, and may end it at once: the end goes behind it.
         """
-        return _half_of(self._store.reader.look_appended_message(phy_offset))
+        return half_message(self._store.reader.look_appended_message(phy_offset))
 
     def commit(self, half: HalfMessage, on_ended: OnEnded) -> None:
         """Has consumers get the message. `on_ended` may be called within."""
@@ -154,7 +155,7 @@ class TransactionService:
 
     def state_at(self, phy_offset: int) -> dict[str, str] | None:
         """What happens next to the half at a physical offset; None where none is."""
-        half = _half_of(self._store.reader.look_message_by_offset(phy_offset))
+        half = half_message(self._store.reader.look_message_by_offset(phy_offset))
         if half is None:
             return None
         is_ended = self._table.is_ended(half.queue_offset)
@@ -357,13 +358,6 @@ class TransactionService:
         end = self._waiting.pop(offset)
         self._waiting_size -= end.size
         return end
-
-
-def _half_of(record: bytes | None) -> HalfMessage | None:
-    try:
-        return half_message(record) if record is not None else None
-    except MessageDecodeError:
-        return None
 
 
 def _tell(ends: dict[int, _End], status: EndStatus) -> None:

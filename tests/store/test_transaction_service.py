@@ -10,6 +10,7 @@ from test_delayed_messages import bodies_of, messages_of, zero_from
 from dledger.entry import Index
 from message.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_GROUP, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from message.properties import encode_properties
+from store.layout.consume_queue_unit import CQ_UNIT_SIZE
 from store.put_message import PutMessage
 from store.services.deliveries import BATCH_COUNT_MAX
 from store.services.half_message import op_message, prepared
@@ -249,6 +250,32 @@ def test_what_rocketmq_has_ended_stays_ended_and_its_group_goes_on_where_we_are(
     ends.end(8)
     ends.wait()
     assert committed() == [8, 4]
+
+
+def zero_unit(group: StoreGroup, topic: str, number: int) -> None:
+    """Of the first file of its queue 0."""
+    path = min((group.root() / "consumequeue" / topic / "0").iterdir())
+    with path.open("r+b") as file:
+        file.seek(number * CQ_UNIT_SIZE)
+        file.write(bytes(CQ_UNIT_SIZE))
+
+
+def test_a_half_whose_unit_is_damaged_stays_undecided(tmp_path: Path) -> None:
+    group = StoreGroup(tmp_path)
+    group.start()
+    leader = group.lead()
+    phy_offsets = prepare(group, leader, 3)
+    leader.stop()
+    zero_unit(group, TRANS_HALF_TOPIC, 1)
+    group.start()
+    leader = group.lead()
+    transactions = leader.store.services.transaction_service
+    group.run_until(lambda: list(transactions.checks.pending) == [0, 1, 2])
+    assert transactions.pending_count == 3
+    ends = Ends(leader, phy_offsets)
+    ends.end(1)
+    ends.wait()
+    assert bodies_of(leader) == [b"1"]
 
 
 def test_a_disk_that_runs_full_has_the_halves_given_up_that_keep_its_oldest_file(tmp_path: Path) -> None:

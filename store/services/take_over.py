@@ -77,16 +77,17 @@ class TakeOver(ABC):
     def _records(
         self, queue: UnitQueue, offset: int, left_out: Container[int] = ()
     ) -> Iterator[tuple[int, bytes]]:
-        """The records of a queue from `offset` on, by their offsets, as far as they are there."""
+        """The records of a queue from `offset` on, by their offsets, as far as they are there. Raises UnitDamagedError,
+        MessageDamagedError, DiskError.
+        """
         end = queue.max_offset
         while offset < end:
             units = queue.units(offset, _RECORDS_MAX)
             if not units:
                 offset = queue.first_offset_of_next_file(offset)
                 continue
-            for (phy_offset, _, _), at, behind in queue.parse(units, offset):
-                reader = self._store.reader
-                record = reader.look_message_by_offset(phy_offset) if at not in left_out else None
+            for unit, at, behind in queue.parse(units, offset):
+                record = self._deliveries.record_at(queue, at, unit) if at not in left_out else None
                 if record is not None:
                     yield at, record
                 offset = behind

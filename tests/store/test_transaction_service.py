@@ -278,6 +278,22 @@ def test_a_half_whose_unit_is_damaged_stays_undecided(tmp_path: Path) -> None:
     assert bodies_of(leader) == [b"1"]
 
 
+def test_a_damaged_unit_hides_nothing_that_rocketmq_has_ended(tmp_path: Path) -> None:
+    group = StoreGroup(tmp_path)
+    group.start()
+    leader = group.lead()
+    prepare(group, leader, 4)
+    for ended in range(3):
+        leader.put(op_message([ended], HOST, group.now_ms))
+    group.settle()
+    leader.stop()
+    zero_unit(group, TRANS_OP_HALF_TOPIC, 1)
+    group.start()
+    leader = group.lead()
+    group.run_until(lambda: leader.store.tables.transaction_table.rows() == {-1: 3})
+    assert leader.store.services.transaction_service.pending_count == 1
+
+
 def test_a_disk_that_runs_full_has_the_halves_given_up_that_keep_its_oldest_file(tmp_path: Path) -> None:
     group = StoreGroup(tmp_path)
     group.start()

@@ -59,7 +59,10 @@ class LogReader:
         return [buffer[offset + _KIND_LOW_BYTE_AT] for offset in batch.offsets]
 
     def body_size_at(self, pos: int) -> int | None:
-        """Of the entry at `pos`, None if by its looks none begins there."""
+        """Of the entry at `pos`, None if none begins there: by its looks, where it is not among the newest."""
+        batch = self.recent.find_by_pos(pos)
+        if batch is not None and not batch.begins_at(pos):
+            return None
         raw = self.read(pos, ENTRY_HEADER_SIZE)
         if len(raw) < ENTRY_HEADER_SIZE:
             return None

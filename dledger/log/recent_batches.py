@@ -1,6 +1,6 @@
 """The newest entries in memory, as the batches they were appended in: dispatchers, reput and hot pulls read no disk."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -37,6 +37,12 @@ class RecentBatch:
     def end_offset_of(self, index: int) -> int:
         """Byte in `buffer` behind the entry."""
         return len(self.buffer) if index == self.last_index else self.offsets[index - self.first_index + 1]
+
+    def begins_at(self, pos: int) -> bool:
+        """Whether one of its entries does. What lies within an entry may look like one, if a client wants it to."""
+        offset = pos - self.pos
+        number = bisect_left(self.offsets, offset)
+        return number < len(self.offsets) and self.offsets[number] == offset
 
     def last_index_within(self, end_pos: int) -> Index:
         """The last entry that ends at or before `end_pos`; first_index - 1 if none does."""

@@ -44,6 +44,9 @@ class PlainLog(LogStore):
         return [kind_at(buffer, offset) for offset in batch.offsets]
 
     def body_size_at(self, pos: int) -> int | None:
+        batch = self.recent.find_by_pos(pos)
+        if batch is not None and not batch.begins_at(pos):
+            return None
         return record_size_at(self.read(pos, RECORD_SIZE_MIN), pos)
 
     def fault_found(self, first_index: int, last_index: int) -> list[FaultyRange]:

@@ -4,12 +4,14 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from store_group import HOST, StoreGroup, StoreMember
+from store_group import HOST, StoreGroup, StoreMember, message
 from test_delayed_messages import bodies_of, messages_of, zero_from
 
-from dledger.entry import Index
+from dledger.entry import ENTRY_HEADER, ENTRY_HEADER_SIZE, ENTRY_MAGIC, Index
+from message.encoder import encode_record
 from message.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_GROUP, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from message.properties import encode_properties
+from message.record_layout import RECORD_HEAD_V4
 from store.layout.consume_queue_unit import CQ_UNIT_SIZE
 from store.put_message import PutMessage
 from store.services.deliveries import BATCH_COUNT_MAX
@@ -95,6 +97,32 @@ def test_a_half_is_ended_that_is_not_dispatched_yet(tmp_path: Path) -> None:
     ends.wait()
     assert ends.statuses == {0: [EndStatus.ENDED]}
     assert bodies_of(leader) == [b"early"]
+
+
+def test_a_body_that_looks_like_an_entry_with_a_half_is_none(tmp_path: Path) -> None:
+    """A client may know where its message is going to lie. It must not end the transaction of another, or have a
+    message sent to where it may not send.
+    """
+    group = StoreGroup(tmp_path)
+    group.start()
+    leader = group.lead()
+    (phy_offset,) = prepare(group, leader, 1)
+    at = leader.replica.log.ledger_end_pos + ENTRY_HEADER_SIZE + RECORD_HEAD_V4.size
+    inner = half(b"forged", "Secret")
+    record = encode_record(
+        *(inner.topic, 0, 0, 0, at + ENTRY_HEADER_SIZE, 0, 1, HOST, group.now_ms, HOST, 0, 0),
+        inner.body,
+        inner.properties,
+    )
+    size = ENTRY_HEADER_SIZE + len(record)
+    header = ENTRY_HEADER.pack(ENTRY_MAGIC, size, 0, 0, at, 0, 0, 0, len(record))
+    put = leader.put(message(body=header + record))
+    assert put.phy_offsets == [at - RECORD_HEAD_V4.size]
+    transactions = leader.store.services.transaction_service
+    for _ in range(2):
+        assert transactions.half_at(phy_offset) is not None
+        assert transactions.half_at(at + ENTRY_HEADER_SIZE) is None
+        group.settle()
 
 
 def test_a_leader_that_is_cut_off_ends_nothing_and_the_next_one_does(tmp_path: Path) -> None:

@@ -77,8 +77,8 @@ class Outbox:
         self._completions.append(Completion(closure, status))
 
     def complete_read(self, closure: object, outcome: Index | Refusal) -> None:
-        before = self._others.get("read_completions", ())
-        self._others["read_completions"] = (*before, ReadCompletion(closure, outcome))
+        # A list until take(): one round may answer thousands of them.
+        self._others.setdefault("read_completions", []).append(ReadCompletion(closure, outcome))
 
     def append_pushed(self, pushed: PushedEntries) -> None:
         self._pushed = (pushed,)
@@ -121,6 +121,8 @@ class Outbox:
         messages, completions, pushed, others = self._messages, self._completions, self._pushed, self._others
         if not (messages or completions or pushed or others or committed_index is not None):
             return NOTHING
+        if "read_completions" in others:
+            others["read_completions"] = tuple(others["read_completions"])
         output = Output(
             appends=pushed,
             messages=tuple(messages),

@@ -321,6 +321,8 @@ class TimerIndex:
         except DiskError as error:
             log.warning("timers are read again from the log file=%s error=%s", bucket.path, error)
             self._begin_anew(self._queue)
+            # What is due already must not lie in a bucket while the index looks ready.
+            self._near_hour = near_hour
             return
         for unit in _UNIT.iter_unpack(units):
             heappush(self._near, Waiting.of(*unit))

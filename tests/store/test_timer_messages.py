@@ -329,6 +329,25 @@ class TestFarTimers:
         group.run_for(3_000)
         assert bodies_of(leader) == [b"%d" % number for number in range(300)]
 
+    def test_an_index_that_was_made_anew_is_not_ready_without_what_is_due(self, tmp_path: Path) -> None:
+        """A recall would end while what it recalls is still to come to memory, and be delivered."""
+        group = StoreGroup(tmp_path, data_file_size=1 << 20)
+        group.start()
+        leader = group.lead()
+        deliver_ms = group.now_ms + 5 * HOUR_MS
+        for number in range(256):  # that a step reads
+            leader.put(timer(deliver_ms, b"%d" % number))
+        group.settle()
+        group.run_for(20)
+        (bucket,) = (group.root() / "dledger-n0" / "pydledger" / "timers").iterdir()
+        bucket.write_bytes(bytes(bucket.stat().st_size))
+        group.skip(5 * HOUR_MS)
+        service = leader.store.services.timer_message_service
+        service.catch_up(group.now_ms)
+        assert not bucket.exists()
+        assert service.index.is_ready(group.now_ms)
+        assert service.index.first is not None
+
     def test_what_was_taken_before_the_index_was_made_anew_is_not_in_it_twice(self, tmp_path: Path) -> None:
         """Two of one message would be delivered together."""
         group = StoreGroup(tmp_path, data_file_size=1 << 20)

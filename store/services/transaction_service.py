@@ -76,7 +76,8 @@ class _End(msgspec.Struct):
 
     kind: EndKind
     topic: str  # of the half itself
-    message: PutMessage | None  # what the half becomes
+    phy_offset: int  # of the half
+    message: PutMessage | None  # what the half becomes, unless it goes with its topic
     on_ended: list[OnEnded]
 
     @property
@@ -191,7 +192,8 @@ class TransactionService:
             earlier.on_ended.append(on_ended)
             return
         message = make_message()
-        end = _End(kind, half.real_topic if half is not None else "", message, [on_ended])
+        topic, phy_offset = (half.real_topic, half.message.phy_offset) if half is not None else ("", -1)
+        end = _End(kind, topic, phy_offset, message, [on_ended])
         if message is not None and not self._commit_log.fits(message):
             on_ended(EndStatus.ILLEGAL)
         elif self._waiting and self._waiting_size + end.size > WAITING_SIZE_MAX:
@@ -203,10 +205,7 @@ class TransactionService:
                 self._is_turn_end_due = True
                 self._store.runtime.call_soon(self._turn_ended)
 
-    def _committed(self, half: HalfMessage) -> PutMessage | None:
-        """None if it goes with its topic."""
-        if self._goes_with_topic(half):
-            return None
+    def _committed(self, half: HalfMessage) -> PutMessage:
         message = committed(half)
         level_text = half.message.properties.get(const.DELAY_TIME_LEVEL, "")
         level = int(level_text) if level_text.isascii() and level_text.isdigit() else 0
@@ -218,12 +217,6 @@ class TransactionService:
             if deliver_ms is not None and deliver_ms > now_ms:
                 return timed(message, slot_of(deliver_ms, self._config.timer_precision_ms))
         return message
-
-    def _goes_with_topic(self, half: HalfMessage) -> bool:
-        if half.message.phy_offset >= self._store.state.deleted_topics.begin_of(half.real_topic):
-            return False
-        log.info("half message goes with its topic topic=%s offset=%d", half.real_topic, half.queue_offset)
-        return True
 
     # -- LeaderService -----------------------------------------------------------------------------------------
 
@@ -283,7 +276,7 @@ class TransactionService:
 
     def _give_up(self, offset: int, half: HalfMessage | None) -> None:
         def message() -> PutMessage | None:
-            if half is None or self._goes_with_topic(half):
+            if half is None:
                 return None
             kept = given_up(half)
             if self._commit_log.fits(kept):
@@ -333,7 +326,7 @@ class TransactionService:
             size += end.size
             if len(delivered) + len(dropped) == BATCH_COUNT_MAX or (messages and size > BATCH_SIZE_MAX):
                 break
-            if end.message is None:
+            if end.message is None or self._goes_with_topic(end, offset):
                 dropped.append(offset)
             else:
                 delivered.append(offset)
@@ -353,6 +346,13 @@ class TransactionService:
             return
         for offset in (*delivered, *dropped):
             self._under_way[offset] = self._take_waiting(offset)
+
+    def _goes_with_topic(self, end: _End, offset: int) -> bool:
+        """Also where that was deleted while the end waited."""
+        if end.phy_offset >= self._store.state.deleted_topics.begin_of(end.topic):
+            return False
+        log.info("half message goes with its topic topic=%s offset=%d", end.topic, offset)
+        return True
 
     def _take_waiting(self, offset: int) -> _End:
         end = self._waiting.pop(offset)

@@ -19,6 +19,7 @@ from store.services.half_message import op_message, prepared
 from store.services.resume_check_service import ResumeStatus
 from store.services.transaction_service import EndStatus
 from store.state.tables.consumer_offset_table import CommitOffset
+from store.state.tables.topic_config_table import DeleteTopic
 
 
 def half(body: bytes = b"hello", topic: str = "T") -> PutMessage:
@@ -208,6 +209,24 @@ def test_many_ends_go_in_batches_and_each_transaction_ends_once(tmp_path: Path) 
     ops = messages_of(leader, TRANS_OP_HALF_TOPIC)
     assert [op.body.count(b",") for op in ops] == [BATCH_COUNT_MAX, BATCH_COUNT_MAX, 10]
     assert leader.store.tables.transaction_table.rows() == {-1: count}
+
+
+def test_an_end_that_waits_while_its_topic_is_deleted_goes_with_it(tmp_path: Path) -> None:
+    """Behind the deletion its message would be that of a new topic."""
+    group = StoreGroup(tmp_path)
+    group.start()
+    leader = group.lead()
+    ends = Ends(leader, prepare(group, leader, 2))
+    ends.end(0)
+    group.run_for(0)
+    ends.end(1)
+    leader.store.propose(DeleteTopic("T"), None, group.now_ms)
+    ends.wait()
+    group.run_for(1_000)
+    queue = leader.store.queues.find(b"T", 0)
+    assert queue is not None
+    assert (queue.min_offset, queue.max_offset) == (1, 1), "the first message went with the topic, too"
+    assert leader.store.services.transaction_service.pending_count == 0
 
 
 def test_retention_keeps_the_first_waiting_half_and_what_comes_after_it(tmp_path: Path) -> None:

@@ -29,16 +29,17 @@ DEPTH_MAX = 64  # Java's own bodies nest less than ten deep
 VALUES_MAX = 100_000
 INT_KEY_MAX = 65_535  # ids of brokers and queues
 
-_COMMENT = r"//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/"
-_BLANK = re.compile(rf"(?:[ \t\r\n\f\v\b\0]++|{_COMMENT})*+")
-_COMMAS = re.compile(rf"(?:[, \t\r\n\f\v\b\0]++|{_COMMENT})*+")
+# No group that is repeated possessively holds an alternative: Python before 3.11.5 matches too little by those.
+_COMMENT = re.compile(r"//[^\n]*+|/\*[^*]*+\*++(?:[^/*][^*]*+\*++)*+/")
+_BLANK = re.compile(r"[ \t\r\n\f\v\b\0]*+")
+_COMMAS = re.compile(r"[, \t\r\n\f\v\b\0]*+")
 _SCALAR = re.compile(
     r"(true|false|null|NULL|undefined|NaN)\b|([+-]?(?:\d++(\.\d*+)?|(\.\d++))([eE][+-]?\d++)?)([LSBDF]?)(?![\w.])"
 )
 _NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*+")
 _STRINGS = {
-    '"': re.compile(r'"((?:[^"\\]++|\\.)*+)"', re.DOTALL),
-    "'": re.compile(r"'((?:[^'\\]++|\\.)*+)'", re.DOTALL),
+    '"': re.compile(r'"([^"\\]*+(?:\\.[^"\\]*+)*+)"', re.DOTALL),
+    "'": re.compile(r"'([^'\\]*+(?:\\.[^'\\]*+)*+)'", re.DOTALL),
 }
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
 _ESCAPED = dict(zip("\"'/\\bfnrtv01234567", "\"'/\\\b\f\n\r\t\v\0\1\2\3\4\5\6\7", strict=True))
@@ -210,10 +211,15 @@ class _Reader:
         return self._after(_COMMAS)
 
     def _after(self, skipped: re.Pattern[str]) -> str:
-        match = skipped.match(self._text, self._at)
-        assert match is not None, "the pattern matches the empty string"
-        self._at = match.end()
-        return self._text[self._at : self._at + 1]
+        text = self._text
+        while True:
+            match = skipped.match(text, self._at)
+            assert match is not None, "the pattern matches the empty string"
+            comment = _COMMENT.match(text, match.end())
+            if comment is None:
+                self._at = match.end()
+                return text[self._at : self._at + 1]
+            self._at = comment.end()
 
     def _take(self, character: str) -> bool:
         if self._peek() != character:

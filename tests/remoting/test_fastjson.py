@@ -80,6 +80,7 @@ def test_no_key_is_a_large_number_whose_hash_its_sender_knows() -> None:
 
 def test_many_commas_are_passed_over() -> None:
     assert loads_fastjson(b"{a:[,,1,/* */,2,],,b:3,}") == {"a": [1, 2], "b": 3}
+    assert loads_fastjson(b"[/* a * b **/ , /**/ 1 //c\n , // d\n/* */,2]") == [1, 2]
 
 
 def test_a_value_without_json_form_is_a_body_error() -> None:

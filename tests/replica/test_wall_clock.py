@@ -24,6 +24,7 @@ READERS = {
     "mqclient/consumer/lite_pull_consumer.py": "statistics, and the version of a subscription",
     "mqclient/producer/producer.py": "the time of birth that a message tells",
     "mqclient/producer/transaction_producer.py": "the same",
+    "mqclient/consumer/simple_consumer.py": "the version of a subscription",
     "mqclient/consumer/push_consumer.py": "statistics, and the version of a subscription",
 }
 

@@ -150,6 +150,8 @@ def test_every_command_does_its_work_on_a_group_of_three(
     assert [row["faults"] for row in admin("scrubStatus", *CLUSTER)] == [0, 0, 0]
     assert [row["ranges"] for row in admin("repairStatus", *CLUSTER)] == [[], [], []]
     assert admin("timerStatus", *CLUSTER) == []
+    admin("setConsumeMode", *CLUSTER, "-g", GROUP, "-t", TOPIC, "-m", "POP")
+    assert admin("popStatus", *CLUSTER) == []
     assert admin("transactionStatus", *CLUSTER) == []
     [handed_over] = admin("transferLeader", "-b", leader)
     assert handed_over["leader"] == cluster.leader() != leader_id

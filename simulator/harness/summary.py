@@ -15,7 +15,7 @@ FLOORS = {
     "truncations": 0.2,
     "crashes_with_loss": 2.0,
     "acknowledged": 100.0,
-    "found_by_key": 3.0,
+    "found_by_key": 2.0,
     "delivered": 5.0,
     "transactions_ended": 3.0,
     "fired": 5.0,

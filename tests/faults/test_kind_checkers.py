@@ -35,7 +35,7 @@ Spoiler = Callable[[list[AnyRecord], random.Random], list[AnyRecord]]
 
 
 def found(records: list[AnyRecord]) -> list[Violation]:
-    """But outages: who sends here is not asked how long that takes."""
+    """All but outages: the checkers of kinds do not judge for how long sends fail."""
     return [one for one in judge(lambda: records).violations if one.checker != "availability"]
 
 

@@ -10,7 +10,6 @@ import asyncio
 import logging
 import time
 import uuid
-from base64 import b64encode
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import astuple, dataclass
@@ -19,24 +18,17 @@ from typing import Final, Self
 from message import const
 from message.decoder import MessageExt
 from message.names import group_fault
-from message.pop_handle import PopHandle, retry_mark, topic_of_mark
 from message.tags import SubscriptionData
-from mqclient.answer import Answer
 from mqclient.client_instance import ClientInstance
 from mqclient.consumer.consumer_config import ConsumeFromWhere
 from mqclient.consumer.subscription import Expression, build_subscriptions, subscription_body
 from mqclient.errors import AckError, BrokerResponseError, MQClientError, NoMasterError
-from mqclient.received_messages import received_messages
+from mqclient.popped_messages import ack_request, change_request, changed_handle, handle_of, popped_messages
 from remoting.bodies import bodies
-from remoting.bodies.pop_bodies import BatchAck, BatchAckMessageRequestBody
 from remoting.client import Connect
 from remoting.codes import RequestCode, ResponseCode
 from remoting.headers.headers import to_ext_fields
-from remoting.headers.pop_headers import (
-    AckMessageRequestHeader,
-    ChangeInvisibleTimeRequestHeader,
-    PopMessageRequestHeader,
-)
+from remoting.headers.pop_headers import PopMessageRequestHeader
 
 log = logging.getLogger(__name__)
 
@@ -175,7 +167,7 @@ class SimpleConsumer:
         self._instance.check_open()
         by_broker: dict[tuple[str, str], list[MessageExt]] = {}
         for message in messages:
-            by_broker.setdefault((_handle(message).broker_name, message.topic), []).append(message)
+            by_broker.setdefault((handle_of(message).broker_name, message.topic), []).append(message)
         ends = await asyncio.gather(*map(self._ack_at, by_broker, by_broker.values()), return_exceptions=True)
         failed: list[MessageExt] = []
         reason: MQClientError | None = None
@@ -195,32 +187,15 @@ class SimpleConsumer:
         acknowledged as before. Raises MQClientError.
         """
         self._instance.check_open()
-        handle = _handle(message)
-        header = ChangeInvisibleTimeRequestHeader(
-            consumer_group=self.group,
-            topic=topic_of_mark(message.topic, self.group, handle.retry),
-            queue_id=message.queue_id,
-            extra_info=handle.encode(),
-            offset=message.queue_offset,
-            invisible_time=round(invisible_s * 1000),
-            bname=handle.broker_name,
-        )
+        handle = handle_of(message)
+        request = change_request(self.group, message.topic, handle, round(invisible_s * 1000))
         address = await self._address(message.topic, handle.broker_name)
         try:
-            answer = await self._instance.api.call(
-                address, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, to_ext_fields(header)
-            )
+            answer = await self._instance.api.call(address, *request)
         except MQClientError:
             await self._look_for_leader(message.topic)
             raise
-        if "popTime" in answer.fields:
-            changed = handle._replace(
-                start=message.queue_offset,
-                pop_time=answer.number("popTime"),
-                invisible_ms=answer.number("invisibleTime"),
-                revive_queue_id=answer.number("reviveQid"),
-            )
-            message.properties[const.POP_CK] = changed.encode()
+        message.properties[const.POP_CK] = changed_handle(handle, answer).encode()
 
     # -- inside ------------------------------------------------------------------------------------------------
 
@@ -289,94 +264,11 @@ class SimpleConsumer:
             return []
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerResponseError(answer.code, answer.remark, address)
-        return _popped(answer, source)
+        return popped_messages(answer, source.topic, source.broker_name)
 
     async def _ack_at(self, broker: tuple[str, str], messages: list[MessageExt]) -> None:
         """Those of one topic and broker."""
         broker_name, topic = broker
         address = await self._address(topic, broker_name)
-        if len(messages) == 1:
-            (message,) = messages
-            handle = _handle(message)
-            header = AckMessageRequestHeader(
-                consumer_group=self.group,
-                topic=topic_of_mark(topic, self.group, handle.retry),
-                queue_id=message.queue_id,
-                extra_info=handle.encode(),
-                offset=message.queue_offset,
-                bname=broker_name,
-            )
-            await self._instance.api.call(address, RequestCode.ACK_MESSAGE, to_ext_fields(header))
-            return
-        bits: dict[PopHandle, int] = {}
-        for message in messages:
-            handle = _handle(message)._replace(queue_offset=None)
-            bits[handle] = bits.get(handle, 0) | 1 << message.queue_offset - handle.start
-        acks = [
-            BatchAck(
-                consumer_group=self.group,
-                topic=topic,
-                retry=handle.retry,
-                start_offset=handle.start,
-                queue_id=handle.queue_id,
-                revive_queue_id=handle.revive_queue_id,
-                pop_time=handle.pop_time,
-                invisible_time=handle.invisible_ms,
-                bits=b64encode(set_bits.to_bytes((set_bits.bit_length() + 7) // 8, "little")).decode(),
-            )
-            for handle, set_bits in bits.items()
-        ]
-        body = BatchAckMessageRequestBody(broker_name=broker_name, acks=acks)
-        await self._instance.api.call(address, RequestCode.BATCH_ACK_MESSAGE, body=body.encode())
-
-
-def _handle(message: MessageExt) -> PopHandle:
-    """Raises ValueError for a message that was not popped."""
-    text = message.properties.get(const.POP_CK)
-    if text is None:
-        raise ValueError(f"message {message.msg_id} was not received by a SimpleConsumer")
-    return PopHandle.decode(text)
-
-
-def _popped(answer: Answer, source: _Source) -> list[MessageExt]:
-    """The messages, with their handles in POP_CK. Raises BadAnswerError."""
-    try:
-        starts = _info(answer.fields.get("startOffsetInfo", ""))
-        counts = _info(answer.fields.get("orderCountInfo", ""))
-        messages = received_messages(bytes(answer.body), None)
-    except ValueError as error:
-        raise answer.unreadable(f"messages that cannot be read: {error}") from error
-    handle = PopHandle(
-        0,
-        answer.number("popTime"),
-        answer.number("invisibleTime"),
-        answer.number("reviveQid"),
-        "0",
-        source.broker_name,
-        0,
-    )
-    for message in messages:
-        mark = retry_mark(message.topic)
-        queue = f"{mark} {message.queue_id}"
-        if const.POP_CK not in message.properties:
-            if queue not in starts:
-                raise answer.unreadable(
-                    f"a message of queue {message.queue_id}, which startOffsetInfo has not"
-                )
-            own = handle._replace(
-                start=starts[queue],
-                retry=mark if message.topic != source.topic else "0",
-                queue_id=message.queue_id,
-                queue_offset=message.queue_offset,
-            )
-            message.properties[const.POP_CK] = own.encode()
-            message.topic = source.topic
-        count = counts.get(f"{mark} qo{message.queue_id}%{message.queue_offset}", counts.get(queue, 0))
-        message.reconsume_times = max(message.reconsume_times, count)
-    return messages
-
-
-def _info(text: str) -> dict[str, int]:
-    """By mark and queue. Raises ValueError."""
-    parts = (part.rpartition(" ") for part in text.split(";") if part)
-    return {name: int(value) for name, _, value in parts}
+        handles = list(map(handle_of, messages))
+        await self._instance.api.call(address, *ack_request(self.group, topic, handles))

@@ -11,7 +11,7 @@ from message.encoder import encode_record
 from message.pop_handle import PopHandle
 from mqclient import SimpleConsumer
 from mqclient.answer import Answer
-from mqclient.consumer.simple_consumer import _popped, _Source
+from mqclient.popped_messages import popped_messages
 from remoting.codes import RequestCode, ResponseCode
 from remoting.frame.command import request, response
 
@@ -79,6 +79,6 @@ def test_a_message_that_lies_in_a_retry_topic_is_one_of_its_own() -> None:
     command = response(request(RequestCode.POP_MESSAGE, {}, opaque=1), ext_fields=fields, body=record)
     answer = Answer("127.0.0.1:1", RequestCode.POP_MESSAGE, command)
     for topic, retry in (("T", "1"), ("%RETRY%g_T", "0")):
-        (message,) = _popped(answer, _Source(topic, "G"))
+        (message,) = popped_messages(answer, topic, "G")
         assert message.topic == topic
         assert message.properties["POP_CK"] == PopHandle(6, 5, 9, 0, retry, "G", 0, 7).encode()

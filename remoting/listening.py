@@ -9,6 +9,8 @@ import socket
 from collections.abc import Callable
 
 from remoting.address import join
+from remoting.first_bytes import FirstBytesListener
+from remoting.tls import ServerTls
 
 ALL_ADDRESSES = ("0.0.0.0", "::")
 
@@ -21,6 +23,32 @@ async def listen(
     if host in ALL_ADDRESSES and (sock := _socket_for_all(port)) is not None:
         return await loop.create_server(make_protocol, sock=sock, backlog=backlog)
     return await loop.create_server(make_protocol, host, port, backlog=backlog)
+
+
+async def listen_for_both(
+    make_protocol: Callable[[], asyncio.BaseProtocol],
+    host: str,
+    port: int,
+    tls: ServerTls,
+    *,
+    backlog: int = 100,
+) -> FirstBytesListener:
+    """Listens on the running loop for TLS and plaintext, as the mode of `tls` has it. Raises OSError."""
+    sock = _socket_for_all(port) if host in ALL_ADDRESSES else None
+    if sock is not None:
+        sock.listen(backlog)
+        return FirstBytesListener(make_protocol, [sock], tls)
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    try:
+        for family, _, _, _, address in dict.fromkeys(found):
+            sockets.append(socket.create_server(address, family=family, backlog=backlog))
+    except OSError:
+        for opened in sockets:
+            opened.close()
+        raise
+    return FirstBytesListener(make_protocol, sockets, tls)
 
 
 def _socket_for_all(port: int) -> socket.socket | None:

@@ -40,6 +40,10 @@ class RouteNotFoundError(MQClientError):
     retriable = True
 
 
+class TopicUnknownError(RouteNotFoundError):
+    """A NameServer answered that it does not know the topic, and no other one knows it."""
+
+
 class NoMasterError(MQClientError):
     """The route names no broker that takes writes: the group is electing, or all of it is down."""
 

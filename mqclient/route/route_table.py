@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
-from mqclient.errors import ClientClosedError, MQClientError, RouteNotFoundError
+from mqclient.errors import ClientClosedError, MQClientError, RouteNotFoundError, TopicUnknownError
 from mqclient.route.topic_route import TopicRoute
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,8 @@ class RouteTable:
         return self._routes.get(topic) or await self.refresh(topic)
 
     async def refresh(self, topic: str) -> TopicRoute:
-        """The NameServers' answer of now. Raises RouteNotFoundError; the cached route then stays. ClientClosedError."""
+        """The NameServers' answer of now. Raises RouteNotFoundError, which is a TopicUnknownError where one of them
+        says so; the cached route then stays. ClientClosedError."""
         if self._is_closed:
             raise ClientClosedError("closed")
         task = self._under_way.get(topic)
@@ -88,6 +89,7 @@ class RouteTable:
 
     async def _refresh(self, topic: str) -> TopicRoute:
         trouble = ""
+        is_unknown = False
         for _ in range(len(self.namesrv_addresses)):
             address = self.namesrv_addresses[0]
             try:
@@ -99,11 +101,12 @@ class RouteTable:
             if route is None:
                 # Another one may know it: NameServers share nothing, and this one may have just started.
                 trouble = f"topic {topic} is not known to the NameServer {address}"
+                is_unknown = True
                 self.namesrv_addresses.append(self.namesrv_addresses.pop(0))
                 continue
             self._store(route)
             return route
-        raise RouteNotFoundError(trouble)
+        raise TopicUnknownError(trouble) if is_unknown else RouteNotFoundError(trouble)
 
     def _store(self, route: TopicRoute) -> None:
         before = self._routes.get(route.topic)

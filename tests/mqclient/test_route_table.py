@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from mqclient.errors import NoAnswerError, RouteNotFoundError
+from mqclient.errors import NoAnswerError, TopicUnknownError
 from mqclient.message_queue import MessageQueue
 from mqclient.route.route_table import RouteTable
 from mqclient.route.topic_route import TopicRoute, topic_route_of
@@ -58,7 +58,7 @@ def test_a_topic_that_none_knows_is_an_error_and_the_cached_route_stays() -> Non
         table = RouteTable(["one", "two"], namesrvs.fetch)
         await table.route("T")
         namesrvs.answers["one"] = None
-        with pytest.raises(RouteNotFoundError, match="not known"):
+        with pytest.raises(TopicUnknownError, match="not known"):
             await table.refresh("T")
         assert await table.route("T") == route("T")
 

@@ -1,0 +1,223 @@
+"""What a proxy has of its cluster: routes, connections, and requests to whoever leads a broker's group now.
+
+It is a client like any other, of our brokers or of Java's. Where a leader is replaced, the request goes to its
+successor within the time that the caller has, unless it may have been carried out already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from mqclient.answer import Answer
+from mqclient.client_api import ClientApi
+from mqclient.errors import (
+    BrokerResponseError,
+    MQClientError,
+    NoAnswerError,
+    NoMasterError,
+    RouteNotFoundError,
+    TopicUnknownError,
+)
+from mqclient.route.route_table import RouteTable
+from mqclient.route.topic_route import TopicRoute
+from proxy.grpc.call import Call
+from proxy.protocol.definition import Code
+from proxy.status import StatusError
+from remoting.channel import Channel
+from remoting.client import Connect, RemotingClient
+from remoting.codes import RequestCode, ResponseCode
+from remoting.frame.command import RemotingCommand
+
+log = logging.getLogger(__name__)
+
+# As long as clients wait for what is no long poll, unless their call says otherwise.
+TIMEOUT_S: Final = 3.0
+_ANSWER_S: Final = 0.1  # of a call's time: what it takes to tell the client
+_PAUSE_S_MIN: Final = 0.02
+_PAUSE_S_MAX: Final = 0.2
+# A leader that was paused or cut off keeps its connections open. Then its successor's registration tells.
+_STALLED_AFTER_S: Final = 0.5
+_SUCCESS: Final = frozenset({ResponseCode.SUCCESS})
+# Of a member that does not lead (yet), or a broker that stops: the request was not carried out.
+_NOT_LEADING: Final = frozenset({ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SLAVE_NOT_AVAILABLE})
+
+
+class Brokers:
+    """Invariant: after `close` no task of this object is left and every connection is closed."""
+
+    def __init__(
+        self,
+        namesrv_addresses: Collection[str],
+        *,
+        on_request: Callable[[Channel, RemotingCommand], None] | None = None,
+        on_route_change: Callable[[], None] | None = None,
+        connect: Connect | None = None,
+    ) -> None:
+        """`on_request` gets what brokers ask of the proxy; `on_route_change` hears that some broker has a new leader,
+        or is new."""
+        self._on_route_change = on_route_change
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._remoting = RemotingClient(on_request=on_request, connect=connect)
+        self.api = ClientApi(self._remoting, timeout_s=TIMEOUT_S)
+        self.routes = RouteTable(list(namesrv_addresses), self.api.topic_route, on_change=self._route_changed)
+
+    def start(self) -> None:
+        self.routes.start_polling()
+
+    async def close(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.routes.close()
+        await self._remoting.close()
+
+    async def fresh_route(self, topic: str) -> TopicRoute:
+        """What the NameServers say now; the cached route while none of them answers. Raises RouteNotFoundError."""
+        try:
+            return await self.routes.refresh(topic)
+        except TopicUnknownError:
+            raise
+        except RouteNotFoundError:
+            route = self.routes.cached(topic)
+            if route is None:
+                raise
+            return route
+
+    async def leader(self, topic: str, broker_name: str) -> str:
+        """The address of the broker's leader. Raises NoMasterError, RouteNotFoundError, and StatusError where the topic
+        is not on such a broker."""
+        route = await self.routes.route(topic)
+        if broker_name not in route.brokers:
+            route = await self.routes.refresh(topic)
+        if broker_name not in route.brokers:
+            raise StatusError(Code.BAD_REQUEST, f"broker {broker_name} is none of topic {topic}")
+        address = route.master_address(broker_name)
+        if address is None:
+            raise NoMasterError(f"broker {broker_name} has no leader now")
+        return address
+
+    async def ask(
+        self,
+        topic: str,
+        broker_name: str,
+        code: RequestCode,
+        fields: dict[str, str],
+        body: bytes = b"",
+        *,
+        timeout_s: float = TIMEOUT_S,
+        accept: Collection[int] = _SUCCESS,
+        repeat_unknown: bool = False,
+    ) -> Answer:
+        """The answer of the broker's leader, of whose codes `accept` are expected. While the group elects, the leader
+        is looked for again and again. `repeat_unknown`: the request may be carried out twice.
+
+        Raises MQClientError, and StatusError as `leader` does.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        pause_s = _PAUSE_S_MIN
+        while True:
+            try:
+                return await self.ask_once(
+                    *(topic, broker_name, code, fields, body), timeout_s=deadline - loop.time(), accept=accept
+                )
+            except MQClientError as error:
+                is_worth_it = was_not_done(error) or (repeat_unknown and isinstance(error, NoAnswerError))
+                if not is_worth_it or loop.time() + pause_s >= deadline:
+                    raise
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, _PAUSE_S_MAX)
+            await self.look_for_leader(topic)
+
+    async def ask_once(
+        self,
+        topic: str,
+        broker_name: str,
+        code: RequestCode,
+        fields: dict[str, str],
+        body: bytes = b"",
+        *,
+        timeout_s: float = TIMEOUT_S,
+        accept: Collection[int] = _SUCCESS,
+    ) -> Answer:
+        """As `ask`, of the leader that is known now. Raises MQClientError, StatusError."""
+        address = await self.leader(topic, broker_name)
+        loop = asyncio.get_running_loop()
+
+        watch: asyncio.TimerHandle | None = None
+
+        def stalled() -> None:
+            nonlocal watch
+            self.spawn(self.look_for_leader(topic))
+            watch = loop.call_later(_STALLED_AFTER_S, stalled)
+
+        # An answer that was asked to wait, as to a pop, is not late before its time.
+        watch = loop.call_later(max(timeout_s - TIMEOUT_S, 0.0) + _STALLED_AFTER_S, stalled)
+        try:
+            answer = await self.api.ask(address, code, fields, body, timeout_s=max(timeout_s, 0.001))
+        finally:
+            watch.cancel()
+        if answer.code not in accept:
+            raise BrokerResponseError(answer.code, answer.remark, address)
+        return answer
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Runs `work` as a task that ends with this object at the latest."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_ended)
+        return task
+
+    async def look_for_leader(self, topic: str) -> None:
+        """Has the next request go to whoever the NameServers name now, if they do."""
+        with suppress(MQClientError):
+            await self.routes.refresh(topic)
+
+    def _route_changed(self, route: TopicRoute, before: TopicRoute | None) -> None:
+        for name in before.brokers if before is not None else ():
+            assert before is not None, "it has brokers"
+            replaced, leader = before.master_address(name), route.master_address(name)
+            if replaced is not None and leader is not None and leader != replaced:
+                self._remoting.abort_connection(replaced)
+        if self._on_route_change is not None:
+            self._on_route_change()
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("background task ended", exc_info=error)
+
+
+def was_not_done(error: MQClientError) -> bool:
+    """Whether the request surely was not carried out, and may be by the leader of a moment later."""
+    match error:
+        case NoMasterError():
+            return True
+        case NoAnswerError():
+            return error.definite and error.retriable
+        case BrokerResponseError():
+            return error.code in _NOT_LEADING
+    return False
+
+
+def time_left_s(call: Call) -> float:
+    """For requests to brokers, so that the client has its answer in time."""
+    if call.deadline is None:
+        return TIMEOUT_S
+    left_s = call.deadline - asyncio.get_running_loop().time() - _ANSWER_S
+    return min(max(left_s, 0.05), TIMEOUT_S)
+
+
+def by_broker(route: TopicRoute) -> Mapping[str, tuple[int, int]]:
+    """How many queues can be read, and written to, at each of a topic's brokers, in the order of their names."""
+    counts = {name: [0, 0] for name in sorted(route.brokers)}
+    for at, queues in enumerate((route.subscribe_queues, route.write_queues)):
+        for queue in queues:
+            if queue.broker_name in counts:
+                counts[queue.broker_name][at] += 1
+    return {name: (read, write) for name, (read, write) in counts.items()}

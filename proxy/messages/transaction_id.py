@@ -1,0 +1,35 @@
+"""The id of a transaction: it says where the prepared message lies, so any proxy can end it, at any time."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
+from typing import Final, NamedTuple
+
+_VERSION: Final = "t1"
+
+
+class TransactionId(NamedTuple):
+    """Its words are joined with blanks, and encoded in base64."""
+
+    broker_name: str
+    queue_offset: int  # of the prepared message
+    phy_offset: int
+    message_id: str  # its UNIQ_KEY
+
+    def encode(self) -> str:
+        words = (_VERSION, self.broker_name, str(self.queue_offset), str(self.phy_offset), self.message_id)
+        return urlsafe_b64encode(" ".join(words).encode()).decode()
+
+    @classmethod
+    def decode(cls, text: str) -> TransactionId:
+        """Raises ValueError for what is none."""
+        try:
+            version, broker_name, queue_offset, phy_offset, message_id = (
+                urlsafe_b64decode(text.encode()).decode().split(" ", 4)
+            )
+        except (Base64Error, UnicodeError, ValueError):
+            raise ValueError(text) from None
+        if version != _VERSION or not broker_name or not (queue_offset.isdigit() and phy_offset.isdigit()):
+            raise ValueError(text)
+        return cls(broker_name, int(queue_offset), int(phy_offset), message_id)

@@ -1,0 +1,104 @@
+"""Makes handlers of calls out of service methods, which know requests and responses but neither bytes nor streams.
+
+A failure of the business is an answer with a status, as clients expect it; a gRPC error is for calls that cannot be
+understood at all.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Final, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from mqclient.errors import MQClientError
+from proxy.grpc.call import Call, CallClosed, GrpcError, GrpcStatus, Handler
+from proxy.protocol.definition import Code
+from proxy.status import StatusError, status, status_of
+
+log = logging.getLogger(__name__)
+
+SERVICE: Final = "/apache.rocketmq.v2.MessagingService/"
+CLIENT_ID: Final = "x-mq-client-id"
+
+RequestT = TypeVar("RequestT", bound=Message)
+ResponseT = TypeVar("ResponseT", bound=Message)
+
+
+def client_id_of(call: Call) -> str:
+    """Raises StatusError where a client does not say who it is."""
+    client_id = call.metadata.get(CLIENT_ID, "")
+    if not client_id.strip():
+        raise StatusError(Code.CLIENT_ID_REQUIRED, f"client id cannot be empty: send the header {CLIENT_ID}")
+    return client_id
+
+
+def unary(
+    request_class: type[RequestT],
+    response_class: Callable[..., ResponseT],
+    method: Callable[[RequestT, Call], Awaitable[ResponseT]],
+) -> Handler:
+    """A handler that answers one request. `response_class` has a field `status`."""
+
+    async def handle(call: Call) -> None:
+        request = await _request(request_class, call)
+        try:
+            client_id_of(call)
+            response = await method(request, call)
+        except Exception as error:  # noqa: BLE001 (_refused logs what is unexpected)
+            response = _refused(response_class, call, error)
+        await call.send(response.SerializeToString())
+
+    return handle
+
+
+def server_stream(
+    request_class: type[RequestT],
+    response_class: Callable[..., ResponseT],
+    method: Callable[[RequestT, Call], AsyncGenerator[ResponseT, None]],
+) -> Handler:
+    """A handler that answers one request with several messages. When the client is gone, `method` is closed at the
+    `yield` whose message did not leave."""
+
+    async def handle(call: Call) -> None:
+        request = await _request(request_class, call)
+        try:
+            client_id_of(call)
+            async with aclosing(method(request, call)) as responses:
+                async for response in responses:
+                    await call.send(response.SerializeToString())
+        except CallClosed:
+            raise
+        except Exception as error:  # noqa: BLE001 (_refused logs what is unexpected)
+            await call.send(_refused(response_class, call, error).SerializeToString())
+
+    return handle
+
+
+async def _request(request_class: type[RequestT], call: Call) -> RequestT:
+    payload = await call.receive()
+    if payload is None:
+        raise GrpcError(GrpcStatus.INVALID_ARGUMENT, f"{call.path} needs a request message, and none came")
+    return parsed(request_class, payload)
+
+
+def parsed(message_class: type[RequestT], payload: bytes) -> RequestT:
+    """Raises GrpcError for bytes that are no such message."""
+    try:
+        return message_class.FromString(payload)
+    except DecodeError:
+        raise GrpcError(
+            GrpcStatus.INVALID_ARGUMENT, f"{len(payload)} bytes are no {message_class.__name__}"
+        ) from None
+
+
+def _refused(response_class: Callable[..., ResponseT], call: Call, error: Exception) -> ResponseT:
+    if isinstance(error, StatusError | MQClientError):
+        log.debug("refused method=%s peer=%s reason=%s", call.path, call.peer, error)
+        return response_class(status=status_of(error))
+    log.error("failed method=%s peer=%s", call.path, call.peer, exc_info=error)
+    return response_class(
+        status=status(Code.INTERNAL_SERVER_ERROR, f"{type(error).__name__} in the proxy: its log says where")
+    )

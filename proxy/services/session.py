@@ -1,0 +1,139 @@
+"""Telemetry, Heartbeat and NotifyClientTermination: what clients say of themselves, and what they are told.
+
+A client that the proxy does not know, as after a restart, is served all the same. Its next settings make it known
+again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from proxy.config import ProxyConfig
+from proxy.grpc.call import Call, GrpcError, GrpcStatus
+from proxy.messages.names import check_group, check_topic
+from proxy.messages.settings import consumer_settings, producer_settings
+from proxy.metadata import Metadata
+from proxy.protocol.definition import ClientType, Code, Settings, Status
+from proxy.protocol.service import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    NotifyClientTerminationRequest,
+    NotifyClientTerminationResponse,
+    TelemetryCommand,
+)
+from proxy.services.methods import client_id_of, parsed
+from proxy.sessions import Sessions
+from proxy.status import StatusError, status, status_of
+
+log = logging.getLogger(__name__)
+
+_CONSUMERS: Final = frozenset({ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER})
+_SERVED: Final = _CONSUMERS | {ClientType.PRODUCER}
+# Of wrong requests: the gRPC status then says that another try will not do.
+_CLIENTS_FAULT: Final = range(Code.BAD_REQUEST, Code.INTERNAL_ERROR)
+
+
+class SessionService:
+    def __init__(
+        self,
+        config: ProxyConfig,
+        sessions: Sessions,
+        metadata: Metadata,
+        on_published: Callable[[], None],
+    ) -> None:
+        """`on_published` hears of settings of producers."""
+        self._config = config
+        self._sessions = sessions
+        self._metadata = metadata
+        self._on_published = on_published
+
+    async def telemetry(self, call: Call) -> None:
+        call.send_headers()  # some clients wait for them before they say anything
+        try:
+            client_id = client_id_of(call)
+        except StatusError as error:
+            await call.send(TelemetryCommand(status=status_of(error)).SerializeToString())
+            return
+        try:
+            while (payload := await call.receive()) is not None:
+                command = parsed(TelemetryCommand, payload)
+                if command.WhichOneof("command") == "settings":
+                    answer = await self._settings_came(client_id, call, command.settings)
+                    await call.send(answer.SerializeToString())
+                    if answer.status.code != Code.OK:
+                        return
+        except StatusError as error:
+            grpc_status = GrpcStatus.INVALID_ARGUMENT if error.code in _CLIENTS_FAULT else GrpcStatus.INTERNAL
+            raise GrpcError(
+                grpc_status, f"process client telemetryCommand failed. {error.message}"
+            ) from error
+        finally:
+            self._sessions.stream_closed(client_id, call)
+
+    async def _settings_came(self, client_id: str, call: Call, settings: Settings) -> TelemetryCommand:
+        """The answer to them. Raises StatusError for settings that are wrong."""
+        kind = settings.WhichOneof("pub_sub")
+        if kind is None:
+            raise StatusError(Code.BAD_REQUEST, "there is no publishing or subscription data in settings")
+        if settings.client_type not in _SERVED:
+            return TelemetryCommand(status=_unrecognized(settings.client_type))
+        if kind == "publishing":
+            for topic in settings.publishing.topics:
+                check_topic(topic)
+            self._come(client_id, call, settings)
+            self._on_published()
+            merged = producer_settings(settings, self._config)
+        else:
+            group = check_group(settings.subscription.group)
+            topics = [check_topic(entry.topic) for entry in settings.subscription.subscriptions]
+            self._come(client_id, call, settings)
+            config = await self._metadata.group_config(group, topics[0] if topics else "")
+            merged = consumer_settings(settings, self._config, config)
+        return TelemetryCommand(status=status(Code.OK), settings=merged)
+
+    def _come(self, client_id: str, call: Call, settings: Settings) -> None:
+        before = self._sessions.get(client_id)
+        if before is None or before.stream is not call:
+            log.info(
+                "client came client=%s type=%s group=%s peer=%s language=%s version=%s",
+                client_id,
+                ClientType.Name(settings.client_type),
+                settings.subscription.group.name,
+                call.peer,
+                call.metadata.get("x-mq-language", ""),
+                call.metadata.get("x-mq-client-version", ""),
+            )
+        self._sessions.settings_came(client_id, call, settings, asyncio.get_running_loop().time())
+
+    async def heartbeat(self, request: HeartbeatRequest, call: Call) -> HeartbeatResponse:
+        client_id = client_id_of(call)
+        session = self._sessions.get(client_id)
+        known = session.settings if session is not None else None
+        client_type = known.client_type if known is not None else request.client_type
+        if client_type not in _SERVED:
+            return HeartbeatResponse(status=_unrecognized(client_type))
+        if client_type in _CONSUMERS:
+            check_group(request.group)
+        self._sessions.seen(client_id, asyncio.get_running_loop().time())
+        return HeartbeatResponse(status=status(Code.OK))
+
+    async def notify_client_termination(
+        self, request: NotifyClientTerminationRequest, call: Call
+    ) -> NotifyClientTerminationResponse:
+        client_id = client_id_of(call)
+        if request.HasField("group") and request.group.name:
+            check_group(request.group)
+        log.info("client ended client=%s group=%s", client_id, request.group.name)
+        self._sessions.forget(client_id)
+        return NotifyClientTerminationResponse(status=status(Code.OK))
+
+
+def _unrecognized(client_type: ClientType) -> Status:
+    name = ClientType.Name(client_type) if client_type in ClientType.values() else str(client_type)
+    return status(
+        Code.UNRECOGNIZED_CLIENT_TYPE,
+        f"client type {name} is not served here: PRODUCER, PUSH_CONSUMER and SIMPLE_CONSUMER are",
+    )

@@ -1,0 +1,106 @@
+"""What clients said of themselves, by client id, and the Telemetry streams by which they can be spoken to.
+
+Nothing here is needed to serve a request: a client goes on with a proxy that has never heard of it. Times are the
+caller's, in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from proxy.grpc.call import Call
+from proxy.protocol.definition import Settings
+
+
+@dataclass(slots=True)
+class Session:
+    """`settings`: as the client sent them; None until it has. `stream`: the newest one that is open."""
+
+    client_id: str
+    seen: float
+    settings: Settings | None = None
+    stream: Call | None = None
+
+    @property
+    def topics(self) -> list[str]:
+        """To which a producer says that it sends."""
+        return [] if self.settings is None else [topic.name for topic in self.settings.publishing.topics]
+
+
+class Sessions:
+    """Invariant: `_producers` has, by topic, the sessions whose settings name it, the next one to be asked first."""
+
+    def __init__(self, expire_after_s: float) -> None:
+        self._expire_after_s = expire_after_s
+        self.on_client_gone: Callable[[str], None] | None = None  # with its id
+        self._sessions: dict[str, Session] = {}
+        self._producers: dict[str, dict[str, Session]] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def get(self, client_id: str) -> Session | None:
+        return self._sessions.get(client_id)
+
+    def seen(self, client_id: str, now: float) -> Session:
+        """The client's session, begun if there is none."""
+        session = self._sessions.setdefault(client_id, Session(client_id, now))
+        session.seen = now
+        return session
+
+    def settings_came(self, client_id: str, stream: Call, settings: Settings, now: float) -> None:
+        session = self.seen(client_id, now)
+        self._leave_topics(session)
+        session.settings, session.stream = settings, stream
+        for topic in session.topics:
+            self._producers.setdefault(topic, {})[client_id] = session
+
+    def stream_closed(self, client_id: str, stream: Call) -> None:
+        """What the client said still counts: it may open another one."""
+        session = self._sessions.get(client_id)
+        if session is not None and session.stream is stream:
+            session.stream = None
+
+    def forget(self, client_id: str) -> None:
+        """The client has said that it ends, or has not been heard of for long."""
+        session = self._sessions.pop(client_id, None)
+        if session is not None:
+            self._leave_topics(session)
+        if self.on_client_gone is not None:
+            self.on_client_gone(client_id)
+
+    def expire(self, now: float) -> list[str]:
+        """Forgets the clients that have neither a stream nor been heard of for long, and returns their ids."""
+        expired = [
+            session.client_id
+            for session in self._sessions.values()
+            if session.stream is None and now >= session.seen + self._expire_after_s
+        ]
+        for client_id in expired:
+            self.forget(client_id)
+        return expired
+
+    def published_topics(self) -> list[str]:
+        """Those of producers that can be spoken to."""
+        return sorted(
+            topic
+            for topic, sessions in self._producers.items()
+            if any(session.stream is not None for session in sessions.values())
+        )
+
+    def next_producer(self, topic: str) -> Session | None:
+        """A producer of this topic that can be spoken to, another one each time."""
+        sessions = self._producers.get(topic, {})
+        for client_id, session in list(sessions.items()):
+            if session.stream is not None:
+                sessions[client_id] = sessions.pop(client_id)  # to the end
+                return session
+        return None
+
+    def _leave_topics(self, session: Session) -> None:
+        for topic in session.topics:
+            others = self._producers.get(topic, {})
+            others.pop(session.client_id, None)
+            if not others:
+                self._producers.pop(topic, None)

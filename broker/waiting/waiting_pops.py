@@ -2,12 +2,16 @@
 
 A pop waits for any queue of its topic, or for one, and for what comes to its group's retry topics. A message wakes one
 of each group: what that leaves, the next one is woken for. A pop that was woken runs as a whole again, and may wait
-again. Notifications wait here, too; they take nothing, so each one in front of that pop is woken with it.
+again. Notifications wait here, too; they take nothing, so each one before that pop is woken with it.
+
+What happens to one group or queue costs nothing for those of others that wait: up to 100,000 do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import heapq
+from collections.abc import Callable, Iterable, Mapping
+from itertools import count
 from typing import Final
 
 import msgspec
@@ -21,6 +25,10 @@ from store.filter.message_filter import MessageFilter
 WAITING_MAX: Final = 100_000
 WAITING_OF_QUEUE_MAX: Final = 1024
 ANY_QUEUE: Final = -1
+# Of those that have left, before the times of those that wait are put in order anew.
+_GONE_COUNT_MIN: Final = 1024
+
+Pops = dict["WaitingPop", None]  # the oldest first
 
 
 class WaitingPop(msgspec.Struct, eq=False):
@@ -38,44 +46,42 @@ class WaitingPop(msgspec.Struct, eq=False):
     def topics(self) -> tuple[str, ...]:
         return (self.topic, *self.retry_topics)
 
-    @property
-    def key(self) -> tuple[str, str, int]:
-        return self.group, self.topic, self.queue_id
-
 
 class WaitingPops:
     """Invariant: a pop leaves the room exactly once, with a call of its `wake` or with its channel's end."""
 
     def __init__(self, look_message_by_offset: Callable[[int], bytes | None]) -> None:
         self._look_message_by_offset = look_message_by_offset
-        # The oldest first, by topic.
-        self._by_topic: dict[str, dict[WaitingPop, None]] = {}
-        self._counts: dict[tuple[str, str, int], int] = {}
-        self._count = 0
-        self._next_wake_ms: int | None = None
+        self._all: Pops = {}
+        # By topic and group, under each topic of a pop; then by the queue of its own topic that it asks for.
+        self._by_topic: dict[str, dict[str, dict[int, Pops]]] = {}
+        self._by_channel: dict[int, Pops] = {}
+        # A heap of (wake_ms, number, pop), with some that have left.
+        self._due: list[tuple[int, int, WaitingPop]] = []
+        self._numbers = count()
         self._next_check_ms = 0
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._all)
 
     def count(self, group: str, topic: str, queue_id: int) -> int:
-        return self._counts.get((group, topic, queue_id), 0)
+        return len(self._queues(topic, group).get(queue_id, ()))
 
     @property
     def due_ms(self) -> int | None:
-        """When the first one looks again, at the earliest; None: none waits."""
-        return self._next_wake_ms
+        """When the first one looks again; None: none waits."""
+        return self._due[0][0] if self._due else None
 
     def is_full(self, group: str, topic: str, queue_id: int) -> bool:
-        return self._count >= WAITING_MAX or self.count(group, topic, queue_id) >= WAITING_OF_QUEUE_MAX
+        return len(self._all) >= WAITING_MAX or self.count(group, topic, queue_id) >= WAITING_OF_QUEUE_MAX
 
     def hold(self, pop: WaitingPop) -> None:
+        self._all[pop] = None
         for topic in pop.topics:
-            self._by_topic.setdefault(topic, {})[pop] = None
-        self._counts[pop.key] = self._counts.get(pop.key, 0) + 1
-        self._count += 1
-        if self._next_wake_ms is None or pop.wake_ms < self._next_wake_ms:
-            self._next_wake_ms = pop.wake_ms
+            queues = self._by_topic.setdefault(topic, {}).setdefault(pop.group, {})
+            queues.setdefault(pop.queue_id, {})[pop] = None
+        self._by_channel.setdefault(pop.channel.id, {})[pop] = None
+        heapq.heappush(self._due, (pop.wake_ms, next(self._numbers), pop))
 
     def on_arriving(self, arrived: Iterable[DispatchRequest], now_ms: int) -> None:
         for messages in arrived:
@@ -84,58 +90,54 @@ class WaitingPops:
                 self._wake(self._wanted(topic, messages), now_ms)
 
     def _wanted(self, topic: str, messages: DispatchRequest) -> list[WaitingPop]:
-        """Of each group the first one that takes messages, and all in front of it that take none."""
+        """Of each group the first one that takes messages, and all before it that take none."""
         arrivals = Arrivals(messages, self._look_message_by_offset)
         wanted: list[WaitingPop] = []
-        groups: set[str] = set()
-        for pop in self._by_topic[topic]:
-            if pop.group in groups or not pop.channel.is_open:
-                continue
-            if topic != pop.topic or (
-                pop.queue_id in (ANY_QUEUE, messages.queue_id)
-                and arrivals.may_have_wanted(pop.message_filter)
-            ):
-                wanted.append(pop)
-                if pop.takes:
-                    groups.add(pop.group)
+        for queues in self._by_topic[topic].values():
+            wanted += _first_of(
+                queues,
+                lambda pop: (
+                    topic != pop.topic
+                    or (
+                        pop.queue_id in (ANY_QUEUE, messages.queue_id)
+                        and arrivals.may_have_wanted(pop.message_filter)
+                    )
+                ),
+            )
         return wanted
 
     def wake_one(self, group: str, topic: str, now_ms: int) -> None:
-        """There is more for the group, or may be: for one that takes it, and all in front of that which take none."""
-        found: list[WaitingPop] = []
-        for pop in self._by_topic.get(topic, {}):
-            if pop.group == group and pop.channel.is_open:
-                found.append(pop)
-                if pop.takes:
-                    break
-        self._wake(found, now_ms)
+        """There is more for the group, or may be: for one that takes it, and all before that which take none."""
+        self._wake(_first_of(self._queues(topic, group), lambda pop: True), now_ms)
 
     def wake_topic(self, topic: str, now_ms: int) -> None:
         """A group's offset was moved, or the topic is another one."""
-        self._wake(list(self._by_topic.get(topic, {})), now_ms)
+        by_group = self._by_topic.get(topic, {})
+        self._wake([pop for queues in by_group.values() for pops in queues.values() for pop in pops], now_ms)
 
     def wake_all(self, now_ms: int) -> None:
         """The role changed or the broker stops: clients that wait must look elsewhere."""
-        self._wake(list(self._all()), now_ms)
+        self._wake(list(self._all), now_ms)
 
     def tick(self, now_ms: int) -> None:
         """Wakes those whose time has come, and every 5 s one of each group and queue, whatever has happened."""
-        is_check_due = now_ms >= self._next_check_ms
-        if not is_check_due and (self._next_wake_ms is None or now_ms < self._next_wake_ms):
-            return
-        woken = {pop for pop in self._all() if pop.wake_ms <= now_ms}
-        if is_check_due:
+        woken: Pops = {}
+        if now_ms >= self._next_check_ms:
             self._next_check_ms = now_ms + CHECK_INTERVAL_MS
-            woken |= set({(pop.key, pop.takes): pop for pop in self._all()}.values())
-        self._wake([pop for pop in self._all() if pop in woken], now_ms)
-        self._next_wake_ms = min((pop.wake_ms for pop in self._all()), default=None)
+            kinds = {(pop.group, pop.topic, pop.queue_id, pop.takes): pop for pop in reversed(self._all)}
+            woken = dict.fromkeys(reversed(kinds.values()))
+        while self._due and self._due[0][0] <= now_ms:
+            _, _, pop = heapq.heappop(self._due)
+            if pop in self._all:
+                woken[pop] = None
+        self._wake(list(woken), now_ms)
 
     def channel_closed(self, channel_id: int) -> None:
-        for pop in [pop for pop in self._all() if pop.channel.id == channel_id]:
+        for pop in list(self._by_channel.get(channel_id, ())):
             self._remove(pop)
 
-    def _all(self) -> Iterator[WaitingPop]:
-        return (pop for topic, pops in self._by_topic.items() for pop in pops if pop.topic == topic)
+    def _queues(self, topic: str, group: str) -> Mapping[int, Pops]:
+        return self._by_topic.get(topic, {}).get(group, {})
 
     def _wake(self, pops: list[WaitingPop], now_ms: int) -> None:
         for pop in pops:
@@ -144,12 +146,41 @@ class WaitingPops:
             pop.wake(now_ms)
 
     def _remove(self, pop: WaitingPop) -> None:
+        del self._all[pop]
         for topic in pop.topics:
-            pops = self._by_topic[topic]
-            del pops[pop]
-            if not pops:
+            groups = self._by_topic[topic]
+            queues = groups[pop.group]
+            _remove_from(queues, pop.queue_id, pop)
+            if not queues:
+                del groups[pop.group]
+            if not groups:
                 del self._by_topic[topic]
-        self._count -= 1
-        self._counts[pop.key] -= 1
-        if not self._counts[pop.key]:
-            del self._counts[pop.key]
+        _remove_from(self._by_channel, pop.channel.id, pop)
+        self._forget_gone()
+
+    def _forget_gone(self) -> None:
+        """Of the times: those at the front, so that the first is that of one that waits, and all when they are many."""
+        while self._due and self._due[0][2] not in self._all:
+            heapq.heappop(self._due)
+        if len(self._due) > _GONE_COUNT_MIN + 2 * len(self._all):
+            self._due = [due for due in self._due if due[2] in self._all]
+            heapq.heapify(self._due)
+
+
+def _first_of(queues: Mapping[int, Pops], is_wanted: Callable[[WaitingPop], bool]) -> list[WaitingPop]:
+    """Of one group, among those wanted: the first one that takes messages, and all before it that take none."""
+    found: list[WaitingPop] = []
+    for pops in queues.values():
+        for pop in pops:
+            if pop.channel.is_open and is_wanted(pop):
+                found.append(pop)
+                if pop.takes:
+                    return found
+    return found
+
+
+def _remove_from(table: dict[int, Pops], key: int, pop: WaitingPop) -> None:
+    pops = table[key]
+    del pops[pop]
+    if not pops:
+        del table[key]

@@ -71,6 +71,10 @@ def popped(answer: RemotingCommand, topic: str = "T", group: str = "g") -> list[
     return found
 
 
+def bodies(messages: list[PoppedMessage]) -> list[bytes]:
+    return sorted(message.body for message in messages)
+
+
 def _info(text: str) -> list[tuple[str, str]]:
     return [(part.rpartition(" ")[0], part.rpartition(" ")[2]) for part in text.split(";") if part]
 
@@ -144,8 +148,8 @@ class PopClient:
             )
         return json.dumps({"brokerName": "golden-a", "acks": acks}).encode()
 
-    def change(self, message: PoppedMessage, invisible_ms: int) -> PoppedMessage:
-        fields = {**self.ack_fields(message), "invisibleTime": str(invisible_ms)}
+    def change(self, message: PoppedMessage, invisible_ms: int, **more: str) -> PoppedMessage:
+        fields = {**self.ack_fields(message), "invisibleTime": str(invisible_ms), **more}
         answer = self.broker.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields)
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         words = message.handle.split(" ")

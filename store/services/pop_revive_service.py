@@ -24,7 +24,8 @@ from store.services.popped_message import dead, revived
 from store.state.table import StateChange
 from store.state.table_configs import TopicConfig
 from store.state.tables.consumer_offset_table import CommitOffset
-from store.state.tables.pop_table import NO_OFFSET, Due, Popped, QueueKey, ReviveMessages, bit_numbers
+from store.state.tables.pop_queue import NO_OFFSET, Due, QueueKey, bit_numbers
+from store.state.tables.pop_table import Popped, ReviveMessages
 from store.state.tables.topic_config_table import PutTopicConfig
 
 log = logging.getLogger(__name__)
@@ -150,20 +151,22 @@ class PopReviveService:
         """
         attempts_max = self._tables.subscription_group_table.attempts_max(due.key[0])
         if due.start != NO_OFFSET:
-            waiting = self._table.queues[due.key].check_points[due.start, due.pop_time].waiting
+            check_point = self._table.queues[due.key].check_points[due.start, due.pop_time]
             found = [
-                Popped(*due.key, due.start, due.pop_time, 1 << number) for number in bit_numbers(waiting)
+                Popped(*due.key, due.start, due.pop_time, 1 << number)
+                for number in bit_numbers(check_point.waiting)
             ]
-            return [(popped, self._copy(popped, attempts_max)) for popped in found]
+            is_attempt = not check_point.suspend
+            return [(popped, self._copy(popped, attempts_max, is_attempt=is_attempt)) for popped in found]
         order = self._table.order_info(due.key)
         if order is None:
             return []
         found = [Popped(*due.key, offset, due.pop_time, 1) for offset in order.over(attempts_max, now_ms)]
         return [(popped, self._copy(popped, attempts_max=0)) for popped in found]
 
-    def _copy(self, popped: Popped, attempts_max: int) -> PutMessage | None:
+    def _copy(self, popped: Popped, attempts_max: int, *, is_attempt: bool = True) -> PutMessage | None:
         """None for a message that does not come again: it is gone, or the group's offset was set back to before it.
-        Raises UnitDamagedError, MessageDamagedError.
+        `is_attempt`: to come again is another attempt of it. Raises UnitDamagedError, MessageDamagedError.
         """
         record = self._record_of(popped)
         if record is None:
@@ -171,11 +174,11 @@ class PopReviveService:
             return None
         try:
             message = decode_message(record)
-            if message.reconsume_times >= attempts_max:
+            if is_attempt and message.reconsume_times >= attempts_max:
                 copy = dead(record, popped.group)
             else:
                 is_v2 = self._store.config.enable_retry_topic_v2
-                copy = revived(record, popped.group, popped.pop_time, is_v2=is_v2)
+                copy = revived(record, popped.group, popped.pop_time, is_v2=is_v2, is_attempt=is_attempt)
         except MessageDecodeError as error:
             raise StoreDamagedError(f"the popped message {popped} is unsound: {error}") from error
         if not self._commit_log.fits(copy):

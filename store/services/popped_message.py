@@ -17,15 +17,17 @@ def topic_of_retry(group: str, topic: str, *, is_v2: bool) -> str:
     return pop_retry_topic(group, topic, v2=is_v2)
 
 
-def revived(record: bytes, group: str, pop_time: int, *, is_v2: bool) -> PutMessage:
-    """The copy that comes again, as RocketMQ makes it. Raises MessageDecodeError."""
+def revived(record: bytes, group: str, pop_time: int, *, is_v2: bool, is_attempt: bool) -> PutMessage:
+    """The copy that comes again, as RocketMQ makes it; not `is_attempt`: for no further attempt. Raises
+    MessageDecodeError.
+    """
     message = decode_message(record)
     added = {}
     if const.FIRST_POP_TIME not in message.properties:
         added[const.FIRST_POP_TIME] = str(pop_time)
     if const.ORIGIN_GROUP not in message.properties:
         added[const.ORIGIN_GROUP] = group
-    return _copied(record, topic_of_retry(group, message.topic, is_v2=is_v2), added, 1)
+    return _copied(record, topic_of_retry(group, message.topic, is_v2=is_v2), added, int(is_attempt))
 
 
 def dead(record: bytes, group: str) -> PutMessage:

@@ -259,6 +259,7 @@ def sound_requests(message_id: str = "00" * 16) -> dict[int, Sound]:
                 "invisibleTime": "1000",
                 "suspend": "false",
             },
+            code=ResponseCode.NO_MESSAGE,
         ),
         RequestCode.PEEK_MESSAGE: Sound({**QUEUE, "consumerGroup": "pop", "maxMsgNums": "8"}),
         RequestCode.NOTIFICATION: Sound(

@@ -22,8 +22,8 @@ from store.state.state_record import (
 from store.state.table import StateChange
 from store.state.tables.consumer_offset_table import CommitOffset
 from store.state.tables.delay_offset_table import Delivery
+from store.state.tables.pop_queue import NO_OFFSET
 from store.state.tables.pop_table import (
-    NO_OFFSET,
     ChangeInvisible,
     PopMessages,
     Popped,

@@ -1,9 +1,10 @@
 """ACK_MESSAGE (200051), BATCH_ACK_MESSAGE (200151), CHANGE_MESSAGE_INVISIBLETIME (200053): the end of popped messages,
 and more time for one.
 
-All acks of one turn of the event loop are one change of the pop table. A handle that says nothing any more, for its
-message has been acknowledged or has expired, is answered as RocketMQ does: with success. Nothing is written then; but a
-majority confirms first that this member leads, for it knows nothing of what was popped under the next leader.
+All acks of one turn of the event loop go into the log together. A handle may say nothing any more, for its message has
+been acknowledged or has expired. Then an ack is answered as RocketMQ does, with success, and a change of invisible time
+with NO_MESSAGE: its answer would be a new handle, and there is none. Nothing is written; but a majority confirms first
+that this member leads, for it knows nothing of what was popped under the next leader.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ from remoting.headers.pop_headers import (
     ChangeInvisibleTimeResponseHeader,
 )
 from store.state.state_proposals import ProposeStatus
-from store.state.tables.pop_table import AckMessages, ChangeInvisible, Popped, unpack_bits
+from store.state.tables.pop_queue import unpack_bits
+from store.state.tables.pop_table import AckMessages, ChangeInvisible, Popped
 
 if TYPE_CHECKING:
     from store.message_store import MessageStore
 
-# Of one change.
-ACKS_MAX: Final = 1024
+# Check points of one change. A change must fit into a record of the log, whatever the names in it.
+CHECK_POINTS_MAX: Final = 128
 # More than a pop looks at.
 _DISTANCE_MAX: Final = 1 << 16
 
@@ -109,8 +111,6 @@ class AckMessageProcessor:
                 self._begin((each,))
             gathered.acked[each[:5]] = gathered.acked.get(each[:5], 0) | bits
         gathered.requests.append(request)
-        if len(gathered.acked) >= ACKS_MAX:
-            self._propose(now_ms)
 
     def _turn_ended(self) -> None:
         if self._gathered.requests:
@@ -127,13 +127,17 @@ class AckMessageProcessor:
         }
 
         def on_done(status: ProposeStatus) -> None:
+            """Of the last one: the log has those before it first."""
             self._ended(acked)
             for group, topic in freed:
                 self._waiting_pops.wake_one(group, topic, self._clock())
             for request in gathered.requests:
                 answer_applied(request)(status)
 
-        self._store.propose(AckMessages(acked), on_done, now_ms)
+        for begin in range(0, len(acked), CHECK_POINTS_MAX):
+            end = begin + CHECK_POINTS_MAX
+            change = AckMessages(acked[begin:end])
+            self._store.propose(change, on_done if end >= len(acked) else None, now_ms)
 
     def _begin(self, popped: tuple[Popped, ...]) -> None:
         """From now on they do not come again, unless they are about to already."""
@@ -181,7 +185,11 @@ class AckMessageProcessor:
         fields = to_ext_fields(response)
         if not self._table.in_flight(popped):
             if is_sure:
-                request.answer(remark=NO_REMARK, ext_fields=fields)
+                remark = (
+                    f"no message is in flight by the handle {header.extra_info}: it was acknowledged, has expired, or "
+                    "has another handle since its invisible time was changed"
+                )
+                request.answer(ResponseCode.NO_MESSAGE, remark)
             else:
                 self._when_sure(
                     request, lambda: self._change(request, popped, self._clock(), is_sure=True), now_ms
@@ -197,7 +205,8 @@ class AckMessageProcessor:
             if handle.is_order:
                 self._waiting_pops.wake_one(popped.group, popped.topic, self._clock())
 
-        self._store.propose(ChangeInvisible(popped, pop_time, invisible_ms), on_done, now_ms)
+        change = ChangeInvisible(popped, pop_time, invisible_ms, header.suspend)
+        self._store.propose(change, on_done, now_ms)
 
     # -- both --------------------------------------------------------------------------------------------------
 

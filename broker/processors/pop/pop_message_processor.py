@@ -7,6 +7,7 @@ first. Checks stand in the order of RocketMQ's.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -29,7 +30,8 @@ from store.errors import StoreError
 from store.filter.message_filter import MessageFilter, UnsupportedExpressionError, filter_of
 from store.get_message import GetMessageStatus
 from store.state.state_proposals import ProposeStatus
-from store.state.tables.pop_table import NO_OFFSET, PopMessages, Popped, PoppedQueue, QueueKey
+from store.state.tables.pop_queue import NO_OFFSET, QueueKey
+from store.state.tables.pop_table import PopMessages, Popped, PoppedQueue
 
 if TYPE_CHECKING:
     from store.message_store import MessageStore
@@ -96,7 +98,8 @@ class PopMessageProcessor:
         self._offsets = store.tables.consumer_offset_table
         self._groups_table = store.tables.subscription_group_table
         self._under_way: dict[QueueKey, list[PoppedQueue]] = {}  # in their order
-        self._under_way_size = self._under_way_count = 0  # of their messages
+        self._under_way_size = 0  # of their messages
+        self._under_way_counts: Counter[str] = Counter()  # of those that are to be in check points, by group
         self._size_max = config.store.max_transfer_bytes_on_message_in_memory
 
     def pop(self, request: Request[PopMessageRequestHeader], now_ms: int) -> None:
@@ -133,17 +136,29 @@ class PopMessageProcessor:
         self._queues.check_topic(header.topic, header.queue_id, request.channel.remote_address)
         self._queues.check_group(header.consumer_group, now_ms)
         message_filter = self._filter(header)
-        in_flight = self._table.in_flight_count + self._under_way_count
-        if in_flight + header.max_msg_nums > self.config.max_popped_messages:
-            remark = (
-                f"{in_flight} popped messages are not acknowledged, and pyDLedgerMaxPoppedMessages="
-                f"{self.config.max_popped_messages} are allowed: acknowledge them, wait, or raise it"
-            )
-            raise PopRefused(ResponseCode.SYSTEM_BUSY, remark)
+        if not header.order:
+            self._check_room(header)
         if self._under_way_size > UNDER_WAY_SIZE_MAX:
             remark = f"pops of {self._under_way_size} bytes are on their way into the log, {UNDER_WAY_SIZE_MAX} may be"
             raise PopRefused(ResponseCode.SYSTEM_BUSY, remark)
         return message_filter
+
+    def _check_room(self, header: PopMessageRequestHeader) -> None:
+        """No group may have more in flight than all leave free: so one that takes all it can leaves others room. FIFO
+        consumers have one pop of each queue at most, which needs no bound. Raises PopRefused.
+        """
+        group = header.consumer_group
+        in_flight = self._table.check_point_counts[group] + self._under_way_counts[group]
+        free = (
+            self.config.max_popped_messages - self._table.check_point_count - self._under_way_counts.total()
+        )
+        if in_flight + header.max_msg_nums > free:
+            remark = (
+                f"group {group} has {in_flight} popped messages that are not acknowledged. It may have as many as all "
+                f"groups leave free of pyDLedgerMaxPoppedMessages={self.config.max_popped_messages}, which is {free}: "
+                "acknowledge them, wait, or raise it"
+            )
+            raise PopRefused(ResponseCode.SYSTEM_BUSY, remark)
 
     def _filter(self, header: PopMessageRequestHeader) -> MessageFilter | None:
         """Raises PopRefused."""
@@ -242,7 +257,8 @@ class PopMessageProcessor:
             key = (header.consumer_group, queue.popped.topic, queue.popped.queue_id)
             self._under_way.setdefault(key, []).append(queue.popped)
         self._under_way_size += look.size
-        self._under_way_count += look.count
+        if not header.order:
+            self._under_way_counts[header.consumer_group] += look.count
         change = PopMessages(
             header.consumer_group,
             now_ms,
@@ -262,7 +278,10 @@ class PopMessageProcessor:
             if not under_way:
                 del self._under_way[key]
         self._under_way_size -= look.size
-        self._under_way_count -= look.count
+        if not pop.header.order:
+            self._under_way_counts[group] -= look.count
+            if not self._under_way_counts[group]:
+                del self._under_way_counts[group]
         if status is not ProposeStatus.APPLIED:
             answer_applied(pop.request)(status)
             return
@@ -274,7 +293,15 @@ class PopMessageProcessor:
         if found:
             self._answer(pop, found, look.rest, pop_time)
         else:
-            self._look(pop, self._clock())
+            self._look_again(pop)
+
+    def _look_again(self, pop: _Pop) -> None:
+        """As long as its client is there to take what is found."""
+        now_ms = self._clock()
+        if now_ms > pop.deadline_ms + LATE_MS:
+            self._answer_nothing(pop, ResponseCode.POLLING_TIMEOUT, 0, now_ms)
+        else:
+            self._look(pop, now_ms)
 
     def _is_popped(self, group: str, queue: PoppedQueue, pop_time: int) -> bool:
         bits = queue.popped
@@ -289,8 +316,7 @@ class PopMessageProcessor:
         if pop.deadline_ms <= now_ms or header.poll_time <= 0 or is_full or not request.channel.is_open:
             is_late = pop.deadline_ms <= now_ms or header.poll_time <= 0
             code = ResponseCode.POLLING_TIMEOUT if is_late else ResponseCode.POLLING_FULL
-            fields = self._fields(pop, [], look.rest, now_ms)
-            request.answer(code, GetMessageStatus.NO_MESSAGE_IN_QUEUE.name, fields)
+            self._answer_nothing(pop, code, look.rest, now_ms)
             return
         wake_ms = min(pop.deadline_ms, look.blocked_until_ms or pop.deadline_ms)
         waiting = WaitingPop(
@@ -315,6 +341,11 @@ class PopMessageProcessor:
         self._look(pop, now_ms)
 
     # -- answering ---------------------------------------------------------------------------------------------
+
+    def _answer_nothing(self, pop: _Pop, code: int, rest: int, now_ms: int) -> None:
+        pop.request.answer(
+            code, GetMessageStatus.NO_MESSAGE_IN_QUEUE.name, self._fields(pop, [], rest, now_ms)
+        )
 
     def _answer(self, pop: _Pop, found: list[QueueLook], rest: int, pop_time: int) -> None:
         header, request = pop.header, pop.request

@@ -13,7 +13,7 @@ from broker.waiting.waiting_pops import ANY_QUEUE
 from message.names import HIDDEN_TOPICS, RETRY_GROUP_TOPIC_PREFIX, pop_retry_topic
 from remoting.codes import FAQ, ResponseCode
 from store.state.table_configs import PERM_READ
-from store.state.tables.pop_table import NO_OFFSET
+from store.state.tables.pop_queue import NO_OFFSET
 
 if TYPE_CHECKING:
     from store.message_store import MessageStore

@@ -9,24 +9,32 @@ message ends when its copy is applied, as in ended_offsets_table.py.
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple, Self
-
-import msgspec
 
 from dledger.entry import Index
 from store.state.table import StateChange, Table
 from store.state.table_configs import DataVersion
 from store.state.tables.consumer_offset_table import ConsumerOffsetTable
 from store.state.tables.order_info import OrderInfo
+from store.state.tables.pop_queue import (
+    NO_OFFSET,
+    CheckPoint,
+    CheckPointKey,
+    Due,
+    PopQueue,
+    QueueKey,
+    bit_numbers,
+    due_of,
+    lowest_bit,
+    pack_bits,
+    unpack_bits,
+)
 from store.state.tables.subscription_group_table import DeleteSubscriptionGroup
 from store.state.tables.topic_config_table import DeleteTopic
 
-QueueKey = tuple[str, str, int]  # group, topic, queue id
-CheckPointKey = tuple[int, int]  # start, pop time
-
-NO_OFFSET: Final = -1
 # Of what was due and is gone, before the times of what is there are put in order anew.
 _GONE_COUNT_MIN: Final = 1024
 
@@ -99,20 +107,24 @@ class AckMessages(StateChange):
 
 @dataclass(frozen=True, slots=True)
 class ChangeInvisible(StateChange):
-    """The message `popped`, one, is as if popped alone at `pop_time`. One of FIFO consumers stays in its pop."""
+    """The message `popped`, one, is as if popped alone at `pop_time`. One of FIFO consumers stays in its pop.
+    `suspend`: when it comes again, that is no further attempt; of FIFO consumers it is.
+    """
 
     kind: ClassVar[int] = 24
     popped: Popped
     pop_time: int
     invisible_ms: int
+    suspend: bool = False
 
     def pack(self) -> list[Any]:
-        return [*_pack_popped((self.popped,)), self.pop_time, self.invisible_ms]
+        suspend = [True] if self.suspend else []  # members of an earlier release do not know it
+        return [*_pack_popped((self.popped,)), self.pop_time, self.invisible_ms, *suspend]
 
     @classmethod
     def unpack(cls, values: list[Any]) -> Self:
-        popped, pop_time, invisible_ms = values
-        return cls(_unpack_popped([popped])[0], pop_time, invisible_ms)
+        popped, *others = values
+        return cls(_unpack_popped([popped])[0], *others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,35 +147,6 @@ class ReviveMessages(StateChange):
         return cls(first_index, _unpack_popped(revived), _unpack_popped(dropped))
 
 
-class CheckPoint(msgspec.Struct, gc=False):
-    waiting: int  # bit i: the message at offset start + i is in flight
-    visible_ms: int  # when it comes again
-
-
-class PopQueue(msgspec.Struct):
-    check_points: dict[CheckPointKey, CheckPoint] = msgspec.field(default_factory=dict)
-    end: int = 0  # behind all offsets that were popped
-    order: OrderInfo | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.check_points and self.order is None
-
-    @property
-    def in_flight_count(self) -> int:
-        count = sum(check_point.waiting.bit_count() for check_point in self.check_points.values())
-        return count + (len(self.order.visible) if self.order is not None else 0)
-
-
-class Due(NamedTuple):
-    """What may be over at `visible_ms`; start NO_OFFSET: of FIFO consumers."""
-
-    visible_ms: int
-    key: QueueKey
-    start: int
-    pop_time: int
-
-
 class PopTable(Table):
     """Invariant: after settle(index) it is a function of the entries up to `index`. A message is in one check point of
     a group at most, and each check point has one.
@@ -178,6 +161,8 @@ class PopTable(Table):
         self._offsets = offsets or ConsumerOffsetTable()
         self.queues: dict[QueueKey, PopQueue] = {}
         self.in_flight_count = 0  # messages of all groups
+        self.check_point_counts: Counter[str] = Counter()  # those that check points have, by group
+        self.check_point_count = 0  # of all groups
         self._under_way: ReviveMessages | None = None
         self._counted = 0  # messages of it that are applied
         self._due: list[Due] = []  # a heap, with what is gone meanwhile
@@ -185,7 +170,7 @@ class PopTable(Table):
     # -- looking -----------------------------------------------------------------------------------------------
 
     def rows(self) -> dict[QueueKey, list[Any]]:
-        return {key: _pack_queue(queue) for key, queue in self.queues.items()}
+        return {key: queue.pack() for key, queue in self.queues.items()}
 
     def in_flight(self, popped: Popped) -> int:
         """The bits of those that are, of a handle."""
@@ -211,6 +196,17 @@ class PopTable(Table):
         order = queue.order if queue is not None else None
         return order if order is not None and order.first == self._offsets.query(*key) else None
 
+    def oldest(self) -> dict[QueueKey, int]:
+        """The offset of the first message that a check point has in flight, of each queue."""
+        return {
+            key: min(
+                start + lowest_bit(check_point.waiting)
+                for (start, _), check_point in queue.check_points.items()
+            )
+            for key, queue in self.queues.items()
+            if queue.check_points
+        }
+
     @property
     def next_due_ms(self) -> int | None:
         return self._due[0].visible_ms if self._due else None
@@ -234,7 +230,7 @@ class PopTable(Table):
 
     def put_all_back(self) -> None:
         """Offers all again in time, whatever was taken."""
-        self._due = [due for key, queue in self.queues.items() for due in _due_of(key, queue)]
+        self._due = [due for key, queue in self.queues.items() for due in due_of(key, queue)]
         heapq.heapify(self._due)
 
     # -- changing ----------------------------------------------------------------------------------------------
@@ -269,19 +265,19 @@ class PopTable(Table):
             return
         queue = self.queues.setdefault(key, PopQueue())
         offset = popped.next
-        self.in_flight_count -= len(queue.order.visible) if queue.order is not None else 0
+        self.in_flight_count -= queue.order_count
         queue.order = None
         if popped.popped:
-            self._end_popped_before(queue, popped)
+            self._end_popped_before(key, queue, popped)
             queue.end = max(queue.end, popped.next)
             visible_ms = pop.pop_time + pop.invisible_ms
-            self.in_flight_count += popped.popped.bit_count()
             if pop.is_order:
                 offsets = [popped.start + number for number in bit_numbers(popped.popped)]
                 queue.order = OrderInfo.of_pop(
                     previous, pop.pop_time, pop.attempt_id, visible_ms, offsets, popped.next
                 )
                 offset = queue.order.first
+                self.in_flight_count += queue.order_count
                 self._note_due(Due(visible_ms, key, NO_OFFSET, pop.pop_time))
             else:
                 self._add(key, queue, (popped.start, pop.pop_time), popped.popped, visible_ms)
@@ -290,15 +286,31 @@ class PopTable(Table):
         self._offsets.popped(*key, offset, timestamp)
 
     def _add(
-        self, key: QueueKey, queue: PopQueue, check_point_key: CheckPointKey, bits: int, visible_ms: int
+        self,
+        key: QueueKey,
+        queue: PopQueue,
+        check_point_key: CheckPointKey,
+        bits: int,
+        visible_ms: int,
+        *,
+        suspend: bool = False,
     ) -> None:
         """Messages that are in flight from now on. There is a check point of this key if a clock was set back."""
-        check_point = queue.check_points.setdefault(check_point_key, CheckPoint(0, visible_ms))
+        check_point = queue.check_points.setdefault(check_point_key, CheckPoint(0, visible_ms, suspend))
         check_point.waiting |= bits
+        self._count(key[0], bits.bit_count())
         start, pop_time = check_point_key
         self._note_due(Due(check_point.visible_ms, key, start, pop_time))
 
-    def _end_popped_before(self, queue: PopQueue, popped: PoppedQueue) -> None:
+    def _count(self, group: str, change: int) -> None:
+        """Messages that check points have in flight now, or have no more."""
+        self.check_point_counts[group] += change
+        if not self.check_point_counts[group]:
+            del self.check_point_counts[group]
+        self.check_point_count += change
+        self.in_flight_count += change
+
+    def _end_popped_before(self, key: QueueKey, queue: PopQueue, popped: PoppedQueue) -> None:
         """Messages that are popped anew are in flight by this pop alone: the group's offset was set back."""
         if popped.start >= queue.end:
             return
@@ -306,37 +318,32 @@ class PopTable(Table):
             distance = popped.start - start
             if -popped.popped.bit_length() < distance < check_point.waiting.bit_length():
                 bits = popped.popped << distance if distance >= 0 else popped.popped >> -distance
-                self._end_bits(queue, (start, pop_time), bits)
+                self._end_bits(key, queue, (start, pop_time), bits)
 
-    def _end_bits(self, queue: PopQueue, check_point_key: CheckPointKey, bits: int) -> int:
-        """Returns how many of them were in flight."""
+    def _end_bits(self, key: QueueKey, queue: PopQueue, check_point_key: CheckPointKey, bits: int) -> None:
         check_point = queue.check_points[check_point_key]
-        count = (check_point.waiting & bits).bit_count()
+        self._count(key[0], -(check_point.waiting & bits).bit_count())
         check_point.waiting &= ~bits
         if not check_point.waiting:
             del queue.check_points[check_point_key]
-        self.in_flight_count -= count
-        return count
 
-    def _end(self, popped: Popped, timestamp: int) -> int:
-        """Returns how many of them were in flight."""
+    def _end(self, popped: Popped, timestamp: int) -> None:
         key = popped[:3]
         queue = self.queues.get(key)
         if queue is None:
-            return 0
+            return
         check_point_key = popped.start, popped.pop_time
         if check_point_key in queue.check_points:
-            count = self._end_bits(queue, check_point_key, popped.bits)
+            self._end_bits(key, queue, check_point_key, popped.bits)
         else:
-            count = self._end_order(key, queue, popped, timestamp)
+            self._end_order(key, queue, popped, timestamp)
         if queue.is_empty:
             del self.queues[key]
-        return count
 
-    def _end_order(self, key: QueueKey, queue: PopQueue, popped: Popped, timestamp: int) -> int:
+    def _end_order(self, key: QueueKey, queue: PopQueue, popped: Popped, timestamp: int) -> None:
         order, bits = queue.order, self.in_flight(popped)
         if order is None or not bits:
-            return 0
+            return
         for number in bit_numbers(bits):
             order.end(popped.start + number)
         offset = order.first
@@ -344,7 +351,6 @@ class PopTable(Table):
             queue.order = None
         self.in_flight_count -= bits.bit_count()
         self._offsets.popped(*key, offset, timestamp)
-        return bits.bit_count()
 
     def _change(self, change: ChangeInvisible) -> None:
         popped, visible_ms = change.popped, change.pop_time + change.invisible_ms
@@ -354,16 +360,17 @@ class PopTable(Table):
         queue = self.queues[key]
         offset = popped.start + popped.bits.bit_length() - 1
         if (popped.start, popped.pop_time) in queue.check_points:
-            self._end_bits(queue, (popped.start, popped.pop_time), popped.bits)
-            self.in_flight_count += 1
-            self._add(key, queue, (offset, change.pop_time), 1, visible_ms)
+            self._end_bits(key, queue, (popped.start, popped.pop_time), popped.bits)
+            self._add(key, queue, (offset, change.pop_time), 1, visible_ms, suspend=change.suspend)
         elif queue.order is not None:
             queue.order.visible[offset] = visible_ms
             self._note_due(Due(visible_ms, key, NO_OFFSET, popped.pop_time))
 
     def _forget(self, keys: Sequence[QueueKey]) -> None:
         for key in keys:
-            self.in_flight_count -= self.queues.pop(key).in_flight_count
+            queue = self.queues.pop(key)
+            self.in_flight_count -= queue.order_count
+            self._count(key[0], -queue.check_point_count)
 
     # -- revival -----------------------------------------------------------------------------------------------
 
@@ -415,7 +422,7 @@ class PopTable(Table):
         change = self._under_way
         return [
             self.data_version.pack(),
-            [[*key, *_pack_queue(queue)] for key, queue in self.queues.items()],
+            [[*key, *queue.pack()] for key, queue in self.queues.items()],
             [*change.pack(), self._counted] if change is not None else [],
         ]
 
@@ -423,28 +430,18 @@ class PopTable(Table):
         version, queues, under_way = values
         self.data_version = DataVersion(*version)
         self.queues = {
-            (group, topic, queue_id): _unpack_queue(packed) for group, topic, queue_id, *packed in queues
+            (group, topic, queue_id): PopQueue.unpack(packed) for group, topic, queue_id, *packed in queues
         }
-        self.in_flight_count = sum(queue.in_flight_count for queue in self.queues.values())
+        self.check_point_counts.clear()
+        self.check_point_count = 0
+        self.in_flight_count = sum(queue.order_count for queue in self.queues.values())
+        for (group, _, _), queue in self.queues.items():
+            self._count(group, queue.check_point_count)
         self._under_way, self._counted = None, 0
         if under_way:
             *change, self._counted = under_way
             self._under_way = ReviveMessages.unpack(change)
         self.put_all_back()
-
-
-def pack_bits(bits: int) -> bytes:
-    """As in BATCH_ACK: bit i of byte 0, 1 and so on."""
-    return bits.to_bytes((bits.bit_length() + 7) // 8, "little")
-
-
-def unpack_bits(packed: bytes) -> int:
-    return int.from_bytes(packed, "little")
-
-
-def bit_numbers(bits: int) -> list[int]:
-    """Of the bits that are set, ascending."""
-    return [number for number in range(bits.bit_length()) if bits >> number & 1]
 
 
 def _pack_popped(popped: Sequence[Popped]) -> list[Any]:
@@ -455,35 +452,4 @@ def _unpack_popped(packed: Sequence[Any]) -> tuple[Popped, ...]:
     return tuple(
         Popped(group, topic, queue_id, start, pop_time, unpack_bits(bits))
         for group, topic, queue_id, start, pop_time, bits in packed
-    )
-
-
-def _due_of(key: QueueKey, queue: PopQueue) -> list[Due]:
-    found = [
-        Due(check_point.visible_ms, key, start, pop_time)
-        for (start, pop_time), check_point in queue.check_points.items()
-    ]
-    if queue.order is not None:
-        times = set(queue.order.visible.values())
-        found += [Due(visible_ms, key, NO_OFFSET, queue.order.pop_time) for visible_ms in times]
-    return found
-
-
-def _pack_queue(queue: PopQueue) -> list[Any]:
-    check_points = [
-        [start, pop_time, pack_bits(check_point.waiting), check_point.visible_ms]
-        for (start, pop_time), check_point in queue.check_points.items()
-    ]
-    return [check_points, queue.end, queue.order.pack() if queue.order is not None else []]
-
-
-def _unpack_queue(packed: list[Any]) -> PopQueue:
-    check_points, end, order = packed
-    return PopQueue(
-        {
-            (start, pop_time): CheckPoint(unpack_bits(waiting), visible_ms)
-            for start, pop_time, waiting, visible_ms in check_points
-        },
-        end,
-        OrderInfo.unpack(order) if order else None,
     )

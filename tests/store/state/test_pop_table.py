@@ -1,5 +1,6 @@
 """What pop consumers have in flight, as the changes of the log leave it."""
 
+from collections import Counter
 from random import Random
 
 import msgpack
@@ -11,8 +12,8 @@ from store.state.state_record import pack_change, pack_changes, unpack_record
 from store.state.state_tables import StateTables
 from store.state.table import StateChange
 from store.state.tables.consumer_offset_table import CommitOffset, ResetOffset
+from store.state.tables.pop_queue import NO_OFFSET
 from store.state.tables.pop_table import (
-    NO_OFFSET,
     AckMessages,
     ChangeInvisible,
     PopMessages,
@@ -65,6 +66,11 @@ class Tables(StateTables):
         found += list(queue.order.visible) if queue.order is not None else []
         assert len(found) == len(set(found)), "a message is in flight once"
         assert self.pop_table.in_flight_count == len(found)
+        order_count = len(queue.order.visible) if queue.order is not None else 0
+        assert self.pop_table.check_point_count == len(found) - order_count
+        assert self.pop_table.check_point_counts == Counter(
+            {"g": self.pop_table.check_point_count} if self.pop_table.check_point_count else {}
+        )
         return set(found)
 
     @property
@@ -277,7 +283,7 @@ def test_packed_tables_are_equal_and_go_on_alike(seed: int) -> None:
             change = AckMessages(tuple(random.sample(handles, min(len(handles), 3))))
         elif draw < 0.8:
             old = random.choice(handles)
-            change = ChangeInvisible(old, step, 50)
+            change = ChangeInvisible(old, step, 50, suspend=random.random() < 0.5)
             handles.append(Popped(*KEY, old.start + old.bits.bit_length() - 1, step, 1))
         elif draw < 0.9:
             change = revival(1000 * step, *random.sample(handles, min(len(handles), 2)))

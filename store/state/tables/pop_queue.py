@@ -1,0 +1,107 @@
+"""What a group has in flight of one queue, as the pop table keeps it."""
+
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from store.state.tables.order_info import OrderInfo
+
+QueueKey = tuple[str, str, int]  # group, topic, queue id
+CheckPointKey = tuple[int, int]  # start, pop time
+
+NO_OFFSET: Final = -1
+
+
+class CheckPoint(msgspec.Struct, gc=False):
+    waiting: int  # bit i: the message at offset start + i is in flight
+    visible_ms: int  # when it comes again
+    suspend: bool = False  # that is no further attempt
+
+
+class PopQueue(msgspec.Struct):
+    check_points: dict[CheckPointKey, CheckPoint] = msgspec.field(default_factory=dict)
+    end: int = 0  # behind all offsets that were popped
+    order: OrderInfo | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.check_points and self.order is None
+
+    @property
+    def check_point_count(self) -> int:
+        """How many messages check points have in flight."""
+        return sum(check_point.waiting.bit_count() for check_point in self.check_points.values())
+
+    @property
+    def order_count(self) -> int:
+        """How many messages FIFO consumers have in flight."""
+        return len(self.order.visible) if self.order is not None else 0
+
+    @property
+    def in_flight_count(self) -> int:
+        return self.check_point_count + self.order_count
+
+    def pack(self) -> list[Any]:
+        check_points = [
+            [
+                start,
+                pop_time,
+                pack_bits(check_point.waiting),
+                check_point.visible_ms,
+                *((True,) if check_point.suspend else ()),
+            ]
+            for (start, pop_time), check_point in self.check_points.items()
+        ]
+        return [check_points, self.end, self.order.pack() if self.order is not None else []]
+
+    @classmethod
+    def unpack(cls, packed: list[Any]) -> "PopQueue":
+        check_points, end, order = packed
+        return cls(
+            {
+                (start, pop_time): CheckPoint(unpack_bits(waiting), visible_ms, *suspend)
+                for start, pop_time, waiting, visible_ms, *suspend in check_points
+            },
+            end,
+            OrderInfo.unpack(order) if order else None,
+        )
+
+
+class Due(NamedTuple):
+    """What may be over at `visible_ms`; start NO_OFFSET: of FIFO consumers."""
+
+    visible_ms: int
+    key: QueueKey
+    start: int
+    pop_time: int
+
+
+def due_of(key: QueueKey, queue: PopQueue) -> list[Due]:
+    """All that is in flight of a queue."""
+    found = [
+        Due(check_point.visible_ms, key, start, pop_time)
+        for (start, pop_time), check_point in queue.check_points.items()
+    ]
+    if queue.order is not None:
+        times = set(queue.order.visible.values())
+        found += [Due(visible_ms, key, NO_OFFSET, queue.order.pop_time) for visible_ms in times]
+    return found
+
+
+def pack_bits(bits: int) -> bytes:
+    """As in BATCH_ACK: bit i of byte 0, 1 and so on."""
+    return bits.to_bytes((bits.bit_length() + 7) // 8, "little")
+
+
+def unpack_bits(packed: bytes) -> int:
+    return int.from_bytes(packed, "little")
+
+
+def lowest_bit(bits: int) -> int:
+    """The number of the first bit that is set; there is one."""
+    return (bits & -bits).bit_length() - 1
+
+
+def bit_numbers(bits: int) -> list[int]:
+    """Of the bits that are set, ascending."""
+    return [number for number in range(bits.bit_length()) if bits >> number & 1]

@@ -159,7 +159,9 @@ class StoreFlusher:
         if checkpoint is not None and checkpoint.applied_index > self.checkpoint_index:
             self._begin_checkpoint(checkpoint)
         self._to_flush = self._queues.dirty()
-        while (job := self._next_job() or self._export_job(applied_index)) is not None:
+        if self._state.tables.pop_table.check_point_count:
+            self._exported = None  # RocketMQ's offsets are to be others than those that were exported
+        while (job := self._next_job() or self._export_job(applied_index, is_hand_over=True)) is not None:
             try:
                 job.run()
             except DiskError as error:
@@ -196,14 +198,16 @@ class StoreFlusher:
     def may_export(self, applied_index: Index) -> bool:
         return applied_index >= max(self.export_from_index, 0) and self._state.is_whole
 
-    def _export_job(self, applied_index: Index) -> ExportJob | None:
+    def _export_job(self, applied_index: Index, *, is_hand_over: bool = False) -> ExportJob | None:
         tables = self._state.tables
         if not self.may_export(applied_index):
             return None
         if self._exported == versions_of(tables):
             return None
         directory = f"{self._config.store_path_root_dir}/config"
-        return ExportJob(self._disk, directory, tables, applied_index, self._exported)
+        return ExportJob(
+            self._disk, directory, tables, applied_index, self._exported, is_hand_over=is_hand_over
+        )
 
     def _settle(self, job: DiskJob, error: Exception | None) -> None:
         if error is not None:

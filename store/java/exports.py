@@ -10,7 +10,7 @@ from zlib import crc32
 from disk.disk import Disk
 from dledger.entry import Index
 from store.derived.checkpoint_file import replace_file
-from store.layout.config_json import BACKUP, data_version, render_config
+from store.layout.config_json import BACKUP, CONSUMER_OFFSETS, data_version, render_config
 from store.state.state_tables import StateTables
 from store.state.table_configs import DataVersion
 
@@ -38,8 +38,13 @@ class ExportJob:
         tables: StateTables,
         applied_index: Index,
         exported: Versions | None,
+        *,
+        is_hand_over: bool = False,
     ) -> None:
-        """Copies what it needs of the tables. `exported`: versions of the files as they are, None if unknown."""
+        """Copies what it needs of the tables. `exported`: versions of the files as they are, None if unknown.
+        `is_hand_over`: RocketMQ may have the store next. It does not know what is in flight, so groups that pop are to
+        begin with the oldest such message.
+        """
         self._disk = disk
         self._directory = directory
         self._applied_index = applied_index
@@ -50,6 +55,10 @@ class ExportJob:
             for table in tables.in_config_files
             if exported is None or exported[table.config_file] != table.data_version
         }
+        if is_hand_over and CONSUMER_OFFSETS in self._changed:
+            self._changed[CONSUMER_OFFSETS] = tables.consumer_offset_table.export_from(
+                tables.pop_table.oldest()
+            )
 
     def run(self) -> None:
         self._disk.make_directory(self._directory)

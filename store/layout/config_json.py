@@ -13,6 +13,7 @@ TOPICS: Final = "topics.json"
 SUBSCRIPTION_GROUPS: Final = "subscriptionGroup.json"
 CONSUMER_OFFSETS: Final = "consumerOffset.json"
 DELAY_OFFSETS: Final = "delayOffset.json"
+MESSAGE_REQUEST_MODES: Final = "messageRequestMode.json"
 # The file before the newest one, for when that one is empty or damaged.
 BACKUP: Final = ".bak"
 

@@ -9,7 +9,14 @@ from typing import Final
 
 from disk.disk import Disk
 from store.errors import ConfigFilesDamagedError
-from store.layout.config_json import BACKUP, parse_config
+from store.layout.config_json import (
+    BACKUP,
+    CONSUMER_OFFSETS,
+    DELAY_OFFSETS,
+    SUBSCRIPTION_GROUPS,
+    TOPICS,
+    parse_config,
+)
 from store.layout.timer_check_point import TIMER_CHECK
 from store.state.state_tables import StateTables
 from store.state.table import ConfigFileTable
@@ -17,7 +24,8 @@ from store.state.table_configs import DataVersion
 
 log = logging.getLogger(__name__)
 
-CONFIG_FILES: Final = tuple(table.config_file for table in StateTables().in_config_files)
+# Those by which a broker of RocketMQ's that had the store is known: it writes them while it runs.
+CONFIG_FILES: Final = (TOPICS, SUBSCRIPTION_GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS)
 
 
 def read_config_files(disk: Disk, directory: str) -> StateTables:

@@ -8,13 +8,14 @@ from store_group import StoreGroup, StoreMember, message
 from test_delayed_messages import bodies_of, messages_of, zero_from
 
 from dledger.entry import Index
+from store.layout.config_json import CONSUMER_OFFSETS, parse_config
 from store.services.deliveries import BATCH_COUNT_MAX
 from store.state.state_proposals import ProposeStatus
 from store.state.table import StateChange
 from store.state.table_configs import SubscriptionGroupConfig
 from store.state.tables.consumer_offset_table import CommitOffset
+from store.state.tables.pop_queue import NO_OFFSET
 from store.state.tables.pop_table import (
-    NO_OFFSET,
     AckMessages,
     ChangeInvisible,
     PopMessages,
@@ -185,6 +186,28 @@ def test_a_message_whose_record_is_gone_ends(tmp_path: Path) -> None:
     group.run_for(3000)
     assert bodies_of(leader, RETRY) == [b"0"]
     assert in_flight(leader) == 0
+
+
+def test_a_clean_stop_has_rocketmq_begin_with_the_oldest_message_in_flight(tmp_path: Path) -> None:
+    """It knows no check points of ours. Ours goes on where it was."""
+    group = StoreGroup(tmp_path)
+    group.start()
+    leader = group.lead()
+    send(group, leader, 6)
+    popped = pop(group, leader, 3)
+    pop(group, leader, 3, begin=3)
+    group.run_for(500)
+    statuses = propose(leader, AckMessages((popped._replace(bits=0b001),)))
+    group.run_until(lambda: bool(statuses))
+    root = Path(leader.store.config.store_path_root_dir)
+    leader.stop()
+    told = parse_config((root / "config" / CONSUMER_OFFSETS).read_text())["offsetTable"]
+    assert told["T@g"] == {0: 1}
+    group.start()
+    leader = group.lead()
+    assert leader.store.tables.consumer_offset_table.query("g", "T", 0) == 6
+    group.run_for(5000)
+    assert sorted(bodies_of(leader, RETRY)) == [b"1", b"2", b"3", b"4", b"5"]
 
 
 @pytest.mark.parametrize("topic", ["T", RETRY, "%RETRY%g+T"])

@@ -341,6 +341,7 @@ def test_exports_are_java_shaped_with_the_generation_before_beside_them(tmp_path
         "consumerOffset.json",
         "consumerOffset.json.bak",
         "delayOffset.json",
+        "messageRequestMode.json",
         "subscriptionGroup.json",
         "topics.json",
     ]

@@ -25,6 +25,7 @@ _TABLES: Final = {
     "subscriptionGroup.json": "subscriptionGroupTable",
     _CONSUMER_OFFSETS: "offsetTable",
     _DELAY_OFFSETS: "offsetTable",
+    "messageRequestMode.json": "messageRequestModeMap",
 }
 _APPLIED_INDEX: Final = "pydledgerAppliedIndex"
 _BACKUP: Final = ".bak"

@@ -179,7 +179,15 @@ class ConsumerOffsetTable(ConfigFileTable):
         self.resets = {key: set(marks[0]) for key, _, *marks in offsets if marks}
 
     def export(self) -> Callable[[], dict[str, object]]:
+        return self.export_from({})
+
+    def export_from(self, begins: Mapping[tuple[str, str, int], int]) -> Callable[[], dict[str, object]]:
+        """`begins`: where groups are to begin, by group, topic and queue, where that is before their offset."""
         rows = self.rows()
+        for (group, topic, queue_id), begin in begins.items():
+            queues = rows.get(f"{topic}@{group}", {})
+            if begin < queues.get(queue_id, 0):
+                queues[queue_id] = begin
         return lambda: {"offsetTable": rows}
 
     def read_config(self, content: Mapping[Any, Any]) -> None:

@@ -12,6 +12,7 @@ from store.java.exports import ExportJob
 from store.state.config_files import read_config_files
 from store.state.state_tables import StateTables
 from store.state.table_configs import DataVersion, SubscriptionGroupConfig, TopicConfig
+from store.state.tables.message_request_mode_table import POP, PULL, SetMessageRequestMode
 from store.state.tables.timer_table import TimerTable
 
 
@@ -48,9 +49,33 @@ def test_reads_what_4_9_wrote_which_knows_fewer_fields(tmp_path: Path) -> None:
     assert tables.delay_offset_table.offsets == {1: 8, 2: 1}
 
 
+def test_reads_by_which_mode_groups_are_to_consume(tmp_path: Path) -> None:
+    """As 5.5.0 writes it."""
+    (tmp_path / "messageRequestMode.json").write_text(
+        '{\n\t"messageRequestModeMap":{\n\t\t"T":{\n\t\t\t"g":{\n\t\t\t\t"consumerGroup":"g",\n\t\t\t\t"mode":"POP",\n'
+        '\t\t\t\t"popShareQueueNum":2,\n\t\t\t\t"topic":"T"\n\t\t\t}\n\t\t}\n\t}\n}'
+    )
+    modes = read(tmp_path).message_request_mode_table.modes
+    assert modes == {("T", "g"): SetMessageRequestMode("T", "g", POP, 2)}
+
+
+@pytest.mark.parametrize("body", ["[]", '{"mode":"PUSH"}', '{"mode":"POP","popShareQueueNum":"2"}'])
+def test_a_mode_that_there_is_not_is_a_damaged_file(tmp_path: Path, body: str) -> None:
+    (tmp_path / "messageRequestMode.json").write_text(f'{{"messageRequestModeMap":{{"T":{{"g":{body}}}}}}}')
+    with pytest.raises(
+        ConfigFilesDamagedError, match=r"messageRequestMode\.json: .* is no message request mode"
+    ):
+        read(tmp_path)
+
+
 def test_reads_its_own_exports(tmp_path: Path) -> None:
     tables = read(unpacked("dledger-5.5.0-3nodes", tmp_path) / "n0" / "config")
     tables.subscription_group_table.forbidden = {"sg_cons": {"StoreA": 2}}
+    modes = [
+        SetMessageRequestMode("StoreA", "sg_cons", POP, -1),
+        SetMessageRequestMode("StoreA", "g", PULL, 0),
+    ]
+    tables.message_request_mode_table.apply(modes, 7)
     tables.timer_table.unpack(TimerTable().pack())  # timercheck is not exported
     again = tmp_path / "again"
     ExportJob(RealDisk(), str(again), tables, Index(7), None).run()

@@ -127,7 +127,7 @@ class Brokers:
                     *(topic, broker_name, code, fields, body), timeout_s=deadline - loop.time(), accept=accept
                 )
             except MQClientError as error:
-                is_worth_it = was_not_done(error) or (repeat_unknown and isinstance(error, NoAnswerError))
+                is_worth_it = was_not_done(error) or (repeat_unknown and error.retriable)
                 if not is_worth_it or loop.time() + pause_s >= deadline:
                     raise
             await asyncio.sleep(pause_s)

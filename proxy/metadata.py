@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -68,10 +69,13 @@ class Metadata:
             return SubscriptionGroupConfig(group_name=group)
 
     async def _ask(self, topic: str, code: RequestCode, fields: dict[str, str], body: type[BodyT]) -> BodyT:
-        """Of the first broker of the topic that has a leader."""
+        """Of the first broker of the topic that says."""
         route = await self._brokers.routes.route(topic)
         names = sorted(route.brokers, key=lambda name: (route.master_address(name) is None, name))
-        return (await self._brokers.ask(topic, names[0] if names else "", code, fields)).read(body)
+        for name in names[:-1]:
+            with suppress(MQClientError):
+                return (await self._brokers.ask_once(topic, name, code, fields)).read(body)
+        return (await self._brokers.ask(topic, names[-1] if names else "", code, fields)).read(body)
 
 
 @dataclass(slots=True)

@@ -1,0 +1,110 @@
+"""What is said of popped messages, by handle: done, more time, dead. It is said to whoever leads their broker now.
+
+A handle says all that is needed: which proxy gave it to the client does not matter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from message.pop_handle import PopHandle
+from mqclient.answer import Answer
+from mqclient.errors import BrokerResponseError, MQClientError
+from mqclient.popped_messages import Request, ack_request, change_request, changed_handle
+from proxy.brokers import Brokers
+from proxy.messages.receipt_handle import NO_OFFSET, ReceiptHandle
+from proxy.protocol.definition import Code
+from proxy.status import StatusError
+from remoting.codes import RequestCode, ResponseCode
+from remoting.headers.headers import ConsumerSendMsgBackRequestHeader, to_ext_fields
+
+Failure = MQClientError | StatusError
+FAILURES: Final = (MQClientError, StatusError)
+
+# A queue, or a place in it, that there is not.
+_NO_SUCH_MESSAGE: Final = frozenset({ResponseCode.MESSAGE_ILLEGAL, ResponseCode.NO_MESSAGE})
+_DEAD_LETTER_LEVEL: Final = -1
+
+
+class PoppedMessages:
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
+
+    async def ack(
+        self, group: str, topic: str, handles: Sequence[PopHandle], timeout_s: float
+    ) -> list[Failure | None]:
+        """Says that these are done, in one request to each broker. Returns what went wrong with each."""
+        by_broker: dict[str, list[PopHandle]] = {}
+        for handle in handles:
+            by_broker.setdefault(handle.broker_name, []).append(handle)
+        ends = await asyncio.gather(
+            *(self._ack_at_broker(group, topic, those, timeout_s) for those in by_broker.values())
+        )
+        failures = dict(zip(by_broker, ends, strict=True))
+        return [failures[handle.broker_name] for handle in handles]
+
+    async def _ack_at_broker(
+        self, group: str, topic: str, handles: Sequence[PopHandle], timeout_s: float
+    ) -> Failure | None:
+        try:
+            await self._tell(topic, handles[0].broker_name, ack_request(group, topic, handles), timeout_s)
+        except FAILURES as error:
+            return error
+        return None
+
+    async def change(
+        self,
+        group: str,
+        topic: str,
+        handle: PopHandle,
+        invisible_ms: int,
+        timeout_s: float,
+        *,
+        suspend: bool = False,
+    ) -> PopHandle:
+        """Gives the message so much time from now on. Returns the handle that counts then. Raises Failure."""
+        request = change_request(group, topic, handle, invisible_ms, suspend=suspend)
+        return changed_handle(handle, await self._tell(topic, handle.broker_name, request, timeout_s))
+
+    async def forward_to_dead_letters(
+        self, group: str, topic: str, handle: ReceiptHandle, message_id: str, timeout_s: float
+    ) -> None:
+        """The message goes to the group's dead letter topic, and does not come again. Raises Failure."""
+        if handle.commit_log_offset == NO_OFFSET:
+            raise StatusError(Code.INVALID_RECEIPT_HANDLE, "commit log offset is empty")
+        until = asyncio.get_running_loop().time() + timeout_s
+        header = ConsumerSendMsgBackRequestHeader(
+            offset=handle.commit_log_offset,
+            group=group,
+            delay_level=_DEAD_LETTER_LEVEL,
+            origin_msg_id=message_id,
+            origin_topic=topic,
+            max_reconsume_times=0,
+            bname=handle.pop.broker_name,
+        )
+        await self._brokers.ask(
+            topic,
+            handle.pop.broker_name,
+            RequestCode.CONSUMER_SEND_MSG_BACK,
+            to_ext_fields(header),
+            timeout_s=timeout_s,
+        )
+        left_s = until - asyncio.get_running_loop().time()
+        await self._tell(topic, handle.pop.broker_name, ack_request(group, topic, [handle.pop]), left_s)
+
+    async def _tell(self, topic: str, broker_name: str, request: Request, timeout_s: float) -> Answer:
+        """Told twice, it is as if told once. Raises Failure."""
+        code, fields, body = request
+        try:
+            return await self._brokers.ask(
+                topic, broker_name, code, fields, body, timeout_s=timeout_s, repeat_unknown=True
+            )
+        except StatusError as error:
+            message = f"cannot find broker {broker_name}"
+            raise StatusError(Code.INVALID_RECEIPT_HANDLE, message) from error
+        except BrokerResponseError as error:
+            if error.code in _NO_SUCH_MESSAGE:
+                raise StatusError(Code.INVALID_RECEIPT_HANDLE, error.remark) from error
+            raise

@@ -1,0 +1,107 @@
+"""AckMessage and ChangeInvisibleDuration: a message is done, or its consumer wants it for another time.
+
+The handle says where to say so. It is good at any proxy, and whoever leads its broker's group now.
+"""
+
+from __future__ import annotations
+
+import time
+
+from message.pop_handle import PopHandle
+from proxy.brokers import time_left_s
+from proxy.config import ProxyConfig
+from proxy.grpc.call import Call
+from proxy.messages.names import check_group, check_topic
+from proxy.messages.receipt_handle import ReceiptHandle
+from proxy.messages.times import duration_ms
+from proxy.popped import FAILURES, PoppedMessages
+from proxy.protocol.definition import Code
+from proxy.protocol.service import (
+    AckMessageRequest,
+    AckMessageResponse,
+    AckMessageResultEntry,
+    ChangeInvisibleDurationRequest,
+    ChangeInvisibleDurationResponse,
+)
+from proxy.renewals import Lease, Renewals
+from proxy.status import StatusError, status, status_of
+
+
+class AckService:
+    def __init__(self, config: ProxyConfig, popped: PoppedMessages, renewals: Renewals) -> None:
+        self._config = config
+        self._popped = popped
+        self._renewals = renewals
+
+    async def ack_message(self, request: AckMessageRequest, call: Call) -> AckMessageResponse:
+        """Says of each entry how it ended."""
+        topic, group = check_topic(request.topic), check_group(request.group)
+        if not request.entries:
+            raise StatusError(Code.BAD_REQUEST, "no entries: name the messages to acknowledge")
+        statuses = [status(Code.OK)] * len(request.entries)
+        taken: dict[int, tuple[PopHandle, Lease | None]] = {}
+        for number, entry in enumerate(request.entries):
+            try:
+                handle, lease = await self._take(group, topic, entry.receipt_handle)
+                taken[number] = (lease.handle if lease is not None else handle.pop), lease
+            except StatusError as error:
+                statuses[number] = status_of(error)
+        handles = [handle for handle, _ in taken.values()]
+        failures = await self._popped.ack(group, topic, handles, time_left_s(call))
+        for (number, (_, lease)), failure in zip(taken.items(), failures, strict=True):
+            if failure is not None:
+                statuses[number] = status_of(failure)
+                self._renewals.put_back(lease)
+        is_same = len({each.code for each in statuses}) == 1
+        return AckMessageResponse(
+            status=statuses[0] if is_same else status(Code.MULTIPLE_RESULTS),
+            entries=[
+                AckMessageResultEntry(
+                    message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=each
+                )
+                for entry, each in zip(request.entries, statuses, strict=True)
+            ],
+        )
+
+    async def change_invisible_duration(
+        self, request: ChangeInvisibleDurationRequest, call: Call
+    ) -> ChangeInvisibleDurationResponse:
+        """Answers the handle that counts from now on. After a failure it is the one that came: clients take it over."""
+        try:
+            receipt_handle = await self._change(request, call)
+        except FAILURES as error:
+            return ChangeInvisibleDurationResponse(
+                status=status_of(error), receipt_handle=request.receipt_handle
+            )
+        return ChangeInvisibleDurationResponse(status=status(Code.OK), receipt_handle=receipt_handle)
+
+    async def _change(self, request: ChangeInvisibleDurationRequest, call: Call) -> str:
+        """Returns the new handle. Raises Failure."""
+        topic, group = check_topic(request.topic), check_group(request.group)
+        invisible_ms, most = duration_ms(request.invisible_duration), self._config.max_invisible_time_ms
+        if invisible_ms < 0:
+            raise StatusError(Code.ILLEGAL_INVISIBLE_TIME, "the invisibleTime is too small. min is 0")
+        if 0 < most < invisible_ms:
+            message = f"the invisibleTime is too large. max is {most}"
+            raise StatusError(Code.ILLEGAL_INVISIBLE_TIME, message)
+        handle, lease = await self._take(group, topic, request.receipt_handle)
+        pop = lease.handle if lease is not None else handle.pop
+        try:
+            changed = await self._popped.change(
+                group, topic, pop, invisible_ms, time_left_s(call), suspend=request.suspend
+            )
+        except BaseException:
+            self._renewals.put_back(lease)
+            raise
+        return handle._replace(pop=changed).encode()
+
+    async def _take(self, group: str, topic: str, receipt_handle: str) -> tuple[ReceiptHandle, Lease | None]:
+        """What the handle says, and what this proxy knows better. Raises StatusError for one that is no good."""
+        try:
+            handle = ReceiptHandle.decode(receipt_handle)
+        except ValueError as error:
+            raise StatusError(Code.INVALID_RECEIPT_HANDLE, f"no receipt handle: {error}") from None
+        lease = await self._renewals.take(group, topic, handle.pop)
+        if lease is None and handle.pop.pop_time + handle.pop.invisible_ms <= time.time_ns() // 1_000_000:
+            raise StatusError(Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
+        return handle, lease

@@ -3,7 +3,9 @@ time."""
 
 from zlib_ng.zlib_ng import crc32
 
+from message.decoder import MessageExt
 from message.errors import MessageEncodeError
+from message.message_id import pack_host
 from message.properties import PROPERTIES_LENGTH_MAX
 from message.record_layout import (
     MESSAGE_MAGIC_V1,
@@ -99,6 +101,28 @@ def encode_record(
         body_length,
     )
     return b"".join((head, body, topic_length_field, topic, properties_length.to_bytes(2, "big"), properties))
+
+
+def encode_again(message: MessageExt, topic: bytes, queue_id: int, properties: bytes) -> bytes:
+    """A message that was read, as a record of `topic` and `queue_id`. It still says where it lies. Raises
+    MessageEncodeError.
+    """
+    return encode_record(
+        topic,
+        queue_id,
+        message.flag,
+        message.queue_offset,
+        message.phy_offset,
+        message.sys_flag,
+        message.born_timestamp,
+        pack_host(message.born_host),
+        message.store_timestamp,
+        pack_host(message.store_host),
+        message.reconsume_times,
+        message.prepared_transaction_offset,
+        message.body,
+        properties,
+    )
 
 
 def _check_hosts(sys_flag: int, born_host: bytes, store_host: bytes) -> None:

@@ -11,7 +11,6 @@ from message.errors import MessageEncodeError
 
 NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
-_TTL_DIGITS_MAX = 18
 # Java writes milliseconds, and Go seconds. Nobody waits for less than this for a reply.
 _TTL_MS_MIN = 100
 PROPERTIES_LENGTH_MAX = 32767  # bytes: the length field is a signed int16
@@ -79,10 +78,28 @@ def delete_property(encoded: bytes, name: bytes) -> bytes:
     return b"\x02".join(kept)
 
 
+def join_properties(encoded: bytes, more: bytes) -> bytes:
+    """Both, one behind the other. Of two pairs with one name the last counts."""
+    separator = b"\x02" if encoded and more and not encoded.endswith(b"\x02") else b""
+    return encoded + separator + more
+
+
+def with_properties(encoded: bytes, added: Mapping[str, str]) -> bytes:
+    """`encoded` with the pairs of `added` behind it, in the place of those that have their names. The others stay byte
+    by byte. All of it may be longer than PROPERTIES_LENGTH_MAX.
+    """
+    for name in added:
+        encoded = delete_property(encoded, name.encode())
+    return join_properties(encoded, encode_properties(added))
+
+
+def number_of(properties: Mapping[str, str], name: str) -> int | None:
+    """The whole number that a property is, of up to 18 digits; None for anything else, or without the property."""
+    text = properties.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
+
+
 def ttl_ms_of(properties: Mapping[str, str]) -> int | None:
     """How long a request waits for its reply; None where it does not say that, or says what is no time."""
-    text = properties.get(MESSAGE_TTL, "")
-    if not (text.isascii() and text.isdigit() and len(text) <= _TTL_DIGITS_MAX):
-        return None
-    ttl = int(text)
+    ttl = number_of(properties, MESSAGE_TTL) or 0
     return (ttl * 1000 if ttl < _TTL_MS_MIN else ttl) or None

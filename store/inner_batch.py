@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from message import const
-from message.properties import find_property
+from message.properties import find_property, join_properties
 from message.sys_flag import INNER_BATCH_FLAG, NEED_UNWRAP_FLAG
 from store.layout.batch_unit import BATCH_COUNT_MAX
 from store.put_message import PutMessage
@@ -23,11 +23,8 @@ _BASE_UNKNOWN: Final = f"{const.INNER_BASE}\x01{0:0{_BASE_DIGITS}d}\x02".encode(
 
 def inner_batch(message: PutMessage, count: int) -> PutMessage:
     """`message`, whose body holds `count` messages, as it is put."""
-    properties = message.properties
-    if properties and not properties.endswith(b"\x02"):
-        properties += b"\x02"
-    # Of two pairs with one name the last counts.
-    properties += f"{const.INNER_NUM}\x01{count}\x02".encode() + _BASE_UNKNOWN
+    more = f"{const.INNER_NUM}\x01{count}\x02".encode() + _BASE_UNKNOWN
+    properties = join_properties(message.properties, more)
     sys_flag = message.sys_flag | INNER_BATCH_FLAG | NEED_UNWRAP_FLAG
     return msgspec.structs.replace(message, properties=properties, sys_flag=sys_flag, message_count=count)
 

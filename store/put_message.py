@@ -6,6 +6,11 @@ from enum import Enum
 import msgspec
 
 from dledger.entry import Index
+from message.decoder import MessageExt
+from message.message_id import pack_host
+from message.properties import find_property
+from message.sys_flag import STOREHOSTADDRESS_V6_FLAG
+from message.tags import tags_code_of_bytes
 
 
 class PutMessage(msgspec.Struct, gc=False):
@@ -26,6 +31,24 @@ class PutMessage(msgspec.Struct, gc=False):
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
     message_count: int = 0  # of an inner batch (store/inner_batch.py); 0: it is none
+
+
+def put_again(
+    message: MessageExt, topic: bytes, queue_id: int, properties: bytes, *, attempts: int = 0
+) -> PutMessage:
+    """A message that was read, as it is stored anew. `attempts`: at consuming it, beside those that it tells of."""
+    return PutMessage(
+        topic,
+        queue_id,
+        message.body,
+        properties,
+        tags_code_of_bytes(find_property(properties, b"TAGS") or b""),
+        message.born_timestamp,
+        pack_host(message.born_host),
+        message.flag,
+        message.sys_flag & ~STOREHOSTADDRESS_V6_FLAG,
+        message.reconsume_times + attempts,
+    )
 
 
 class PutStatus(Enum):

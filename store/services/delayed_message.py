@@ -10,25 +10,14 @@ import msgspec
 
 from message import const
 from message.decoder import decode_message, raw_properties
-from message.message_id import pack_host
 from message.names import SCHEDULE_TOPIC
-from message.properties import PROPERTIES_LENGTH_MAX, delete_property, encode_properties, find_property
-from message.sys_flag import STOREHOSTADDRESS_V6_FLAG
-from message.tags import tags_code_of_bytes
-from store.put_message import PutMessage
+from message.properties import PROPERTIES_LENGTH_MAX, delete_property, number_of, with_properties
+from store.put_message import PutMessage, put_again
 
 SCHEDULE_TOPIC_BYTES: Final = SCHEDULE_TOPIC.encode()
 # With a delay level a message is none of the timer's, whatever else it says.
-_REPLACED: Final = tuple(
-    name.encode()
-    for name in (
-        const.DELAY_TIME_LEVEL,
-        const.REAL_TOPIC,
-        const.REAL_QUEUE_ID,
-        const.TIMER_DELIVER_MS,
-        const.TIMER_DELAY_SEC,
-        const.TIMER_DELAY_MS,
-    )
+_OF_TIMERS: Final = tuple(
+    name.encode() for name in (const.TIMER_DELIVER_MS, const.TIMER_DELAY_SEC, const.TIMER_DELAY_MS)
 )
 _MS_PER_S: Final = 1000
 _DELAY_MS_MAX: Final = 100 * 366 * 24 * 3_600_000
@@ -39,18 +28,19 @@ def delayed(message: PutMessage, level: int, level_max: int) -> PutMessage:
     """The message as it waits in the schedule topic; a level above the highest counts as that."""
     level = min(level, level_max)
     properties = message.properties
-    for name in _REPLACED:
+    for name in _OF_TIMERS:
         properties = delete_property(properties, name)
-    if properties and not properties.endswith(b"\x02"):
-        properties += b"\x02"
     waiting = {
         const.REAL_TOPIC: message.topic.decode(),
         const.REAL_QUEUE_ID: str(message.queue_id),
         const.DELAY_TIME_LEVEL: str(level),
     }
-    properties += encode_properties(waiting)
     return msgspec.structs.replace(
-        message, topic=SCHEDULE_TOPIC_BYTES, queue_id=level - 1, properties=properties, tags_code=0
+        message,
+        topic=SCHEDULE_TOPIC_BYTES,
+        queue_id=level - 1,
+        properties=with_properties(properties, waiting),
+        tags_code=0,
     )
 
 
@@ -63,25 +53,18 @@ def delivered(record: bytes) -> PutMessage | None:
     """
     message = decode_message(record)
     topic = message.properties.get(const.REAL_TOPIC)
-    queue_id = message.properties.get(const.REAL_QUEUE_ID, "")
-    if topic is None or topic == SCHEDULE_TOPIC or not queue_id.isascii() or not queue_id.isdigit():
-        return None
+    queue_id = number_of(message.properties, const.REAL_QUEUE_ID)
     properties = raw_properties(record)
-    # Not from a sender of ours, but a store that was taken over may hold it.
-    if len(properties) > PROPERTIES_LENGTH_MAX or len(queue_id) > 10 or int(queue_id) > _QUEUE_ID_MAX:
+    # Senders of ours do not write such records, but a store that was taken over may hold them.
+    if (
+        topic in (None, SCHEDULE_TOPIC)
+        or queue_id is None
+        or queue_id > _QUEUE_ID_MAX
+        or len(properties) > PROPERTIES_LENGTH_MAX
+    ):
         return None
-    return PutMessage(
-        topic.encode(),
-        int(queue_id),
-        message.body,
-        properties,
-        tags_code_of_bytes(find_property(properties, b"TAGS") or b""),
-        message.born_timestamp,
-        pack_host(message.born_host),
-        message.flag,
-        message.sys_flag & ~STOREHOSTADDRESS_V6_FLAG,
-        message.reconsume_times,
-    )
+    assert topic is not None, "looked at above"
+    return put_again(message, topic.encode(), queue_id, properties)
 
 
 def is_delay_of_other_levels(deliver_ms: int, by_the_record_ms: int) -> bool:

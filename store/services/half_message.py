@@ -11,17 +11,19 @@ import msgspec
 from message import const
 from message.decoder import MessageExt, decode_message, raw_properties
 from message.errors import MessageDecodeError
-from message.message_id import HOST_V6_SIZE, pack_host
+from message.message_id import HOST_V6_SIZE
 from message.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
-from message.properties import delete_property, encode_properties, find_property
-from message.sys_flag import (
-    BORNHOST_V6_FLAG,
-    STOREHOSTADDRESS_V6_FLAG,
-    TRANSACTION_COMMIT_TYPE,
-    TRANSACTION_ROLLBACK_TYPE,
+from message.properties import (
+    delete_property,
+    encode_properties,
+    find_property,
+    join_properties,
+    number_of,
+    with_properties,
 )
-from message.tags import tags_code, tags_code_of_bytes
-from store.put_message import PutMessage
+from message.sys_flag import BORNHOST_V6_FLAG, TRANSACTION_COMMIT_TYPE, TRANSACTION_ROLLBACK_TYPE
+from message.tags import tags_code
+from store.put_message import PutMessage, put_again
 
 HALF_TOPIC_BYTES: Final = TRANS_HALF_TOPIC.encode()
 OP_TOPIC_BYTES: Final = TRANS_OP_HALF_TOPIC.encode()
@@ -63,50 +65,42 @@ def half_message(record: bytes | None) -> HalfMessage | None:
     except MessageDecodeError:
         return None
     topic = message.properties.get(const.REAL_TOPIC)
-    queue_id = message.properties.get(const.REAL_QUEUE_ID, "")
+    queue_id = number_of(message.properties, const.REAL_QUEUE_ID)
     if (
         message.topic != TRANS_HALF_TOPIC
         or message.queue_id != 0
         or topic in (None, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC)
-        or not (queue_id.isascii() and queue_id.isdigit() and len(queue_id) <= 10)
-        or int(queue_id) > _QUEUE_ID_MAX
+        or queue_id is None
+        or queue_id > _QUEUE_ID_MAX
     ):
         return None
     assert topic is not None, "looked at above"
-    return HalfMessage(message, record, topic, int(queue_id))
+    return HalfMessage(message, record, topic, queue_id)
 
 
 def stands_for(half: HalfMessage) -> int | None:
     """RocketMQ may have put a half again while nobody was to be asked about it: the queue offset that it had before."""
-    text = half.message.properties.get(const.TRANSACTION_PREPARED_QUEUE_OFFSET, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
+    return number_of(half.message.properties, const.TRANSACTION_PREPARED_QUEUE_OFFSET)
 
 
 def immunity_ms(half: HalfMessage, timeout_ms: int) -> int:
     """How long after its birth nobody is asked about it: `timeout_ms`, unless it says otherwise."""
-    text = half.message.properties.get(const.CHECK_IMMUNITY_TIME_IN_SECONDS, "")
-    is_given = text.isascii() and text.isdigit() and len(text) <= 10
-    return int(text) * 1000 if is_given else timeout_ms
+    seconds = number_of(half.message.properties, const.CHECK_IMMUNITY_TIME_IN_SECONDS)
+    return seconds * 1000 if seconds is not None else timeout_ms
 
 
 def prepared(message: PutMessage) -> PutMessage:
     """The message as it waits in the half topic."""
-    properties = message.properties
-    for name in (_REAL_TOPIC, _REAL_QUEUE_ID, _TRANSACTION_ID):
-        properties = delete_property(properties, name)
-    if properties and not properties.endswith(b"\x02"):
-        properties += b"\x02"
+    properties = delete_property(message.properties, _TRANSACTION_ID)
     uniq_key = find_property(properties, _UNIQ_KEY)
     if uniq_key is not None:
-        properties += b"%b\x01%b\x02" % (_TRANSACTION_ID, uniq_key)
-    properties += encode_properties(
-        {const.REAL_TOPIC: message.topic.decode(), const.REAL_QUEUE_ID: str(message.queue_id)}
-    )
+        properties = join_properties(properties, b"%b\x01%b\x02" % (_TRANSACTION_ID, uniq_key))
+    belongs_to = {const.REAL_TOPIC: message.topic.decode(), const.REAL_QUEUE_ID: str(message.queue_id)}
     return msgspec.structs.replace(
         message,
         topic=HALF_TOPIC_BYTES,
         queue_id=0,
-        properties=properties,
+        properties=with_properties(properties, belongs_to),
         sys_flag=message.sys_flag & ~TRANSACTION_ROLLBACK_TYPE,
     )
 
@@ -177,16 +171,7 @@ def _copied(
     prepared_transaction_offset: int = 0,
 ) -> PutMessage:
     """The properties go on byte by byte, as with delayed messages."""
-    return PutMessage(
-        topic,
-        queue_id,
-        message.body,
-        properties,
-        tags_code_of_bytes(find_property(properties, b"TAGS") or b""),
-        message.born_timestamp,
-        pack_host(message.born_host),
-        message.flag,
-        message.sys_flag & ~(STOREHOSTADDRESS_V6_FLAG | TRANSACTION_ROLLBACK_TYPE) | sys_flag,
-        message.reconsume_times,
-        prepared_transaction_offset,
-    )
+    put = put_again(message, topic, queue_id, properties)
+    put.sys_flag = put.sys_flag & ~TRANSACTION_ROLLBACK_TYPE | sys_flag
+    put.prepared_transaction_offset = prepared_transaction_offset
+    return put

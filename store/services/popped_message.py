@@ -2,12 +2,9 @@
 
 from message import const
 from message.decoder import decode_message, raw_properties
-from message.message_id import pack_host
 from message.names import RETRY_GROUP_TOPIC_PREFIX, dlq_topic, pop_retry_topic, popped_topic
-from message.properties import PROPERTIES_LENGTH_MAX, encode_properties
-from message.sys_flag import STOREHOSTADDRESS_V6_FLAG
-from message.tags import tags_code_of_bytes
-from store.put_message import PutMessage
+from message.properties import PROPERTIES_LENGTH_MAX, encode_properties, join_properties
+from store.put_message import PutMessage, put_again
 
 
 def topic_of_retry(group: str, topic: str, *, is_v2: bool) -> str:
@@ -45,20 +42,7 @@ def _copied(record: bytes, topic: str, added: dict[str, str], attempts: int) -> 
     """What there is no room for is not added."""
     message = decode_message(record)
     properties = raw_properties(record)
-    more = encode_properties(added)
-    if properties and not properties.endswith(b"\x02"):
-        more = b"\x02" + more
-    if len(properties) + len(more) <= PROPERTIES_LENGTH_MAX:
-        properties += more
-    return PutMessage(
-        topic.encode(),
-        0,
-        message.body,
-        properties,
-        tags_code_of_bytes(message.tags.encode()) if message.tags else 0,
-        message.born_timestamp,
-        pack_host(message.born_host),
-        message.flag,
-        message.sys_flag & ~STOREHOSTADDRESS_V6_FLAG,
-        message.reconsume_times + attempts,
-    )
+    longer = join_properties(properties, encode_properties(added))
+    if len(longer) <= PROPERTIES_LENGTH_MAX:
+        properties = longer
+    return put_again(message, topic.encode(), 0, properties, attempts=attempts)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from message import const
 from message.names import NOT_ALLOWED_SEND_TOPICS, TIMER_TOPIC, topic_fault
-from message.properties import PROPERTIES_LENGTH_MAX, delete_property, encode_properties, pairs_of
+from message.properties import PROPERTIES_LENGTH_MAX, pairs_of, with_properties
 from store.put_message import PutMessage
 from store.services.delayed_message import delivered
 
@@ -67,7 +67,7 @@ def timed(message: PutMessage, out_ms: int) -> PutMessage:
         message,
         topic=TIMER_TOPIC_BYTES,
         queue_id=0,
-        properties=_with(message.properties, waiting),
+        properties=with_properties(message.properties, waiting),
     )
 
 
@@ -170,15 +170,7 @@ def _taken_out(
         const.TIMER_DEQUEUE_MS: str(now_ms),
         **more,
     }
-    return replace(message, properties=_with(message.properties, added))
-
-
-def _with(properties: bytes, added: dict[str, str]) -> bytes:
-    for name in added:
-        properties = delete_property(properties, name.encode())
-    if properties and not properties.endswith(b"\x02"):
-        properties += b"\x02"
-    return properties + encode_properties(added)
+    return replace(message, properties=with_properties(message.properties, added))
 
 
 def _number(said: Mapping[bytes, bytes], name: bytes) -> int | None:

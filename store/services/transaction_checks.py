@@ -17,6 +17,7 @@ from typing import Final, Protocol
 import msgspec
 
 from message import const
+from message.properties import number_of
 from store.services.deliveries import Deliveries
 from store.services.half_message import HALF_TOPIC_BYTES, HalfMessage, half_message, immunity_ms
 from store.services.leader_service import LeaderStore
@@ -167,7 +168,6 @@ class TransactionChecks:
             self._give_up(offset, None)
             return
         message = half.message
-        times = message.properties.get(const.TRANSACTION_CHECK_TIMES, "")
         # The producer's clock may be ahead.
         born_ms = min(message.born_timestamp, message.store_timestamp)
         self.pending[offset] = PendingHalf(
@@ -175,7 +175,7 @@ class TransactionChecks:
             sys.intern(half.group or ""),
             sys.intern(half.real_topic),
             message.store_timestamp,
-            int(times) if times.isascii() and times.isdigit() and len(times) < 10 else 0,
+            number_of(message.properties, const.TRANSACTION_CHECK_TIMES) or 0,
             0,
         )
         self.counts[half.real_topic] += 1

@@ -23,6 +23,7 @@ from dledger.entry import Index
 from dledger.figures import Figures, Histogram
 from message import const
 from message.names import TRANS_GROUP
+from message.properties import number_of
 from store.put_message import PutMessage
 from store.queues.unit_queue import UnitQueue
 from store.services.delayed_message import delayed
@@ -207,8 +208,7 @@ class TransactionService:
 
     def _committed(self, half: HalfMessage) -> PutMessage:
         message = committed(half)
-        level_text = half.message.properties.get(const.DELAY_TIME_LEVEL, "")
-        level = int(level_text) if level_text.isascii() and level_text.isdigit() else 0
+        level = number_of(half.message.properties, const.DELAY_TIME_LEVEL)
         if level:
             return delayed(message, level, max(self._config.delay_levels))
         now_ms = self._store.runtime.clock()

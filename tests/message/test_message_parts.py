@@ -11,7 +11,15 @@ from message.batch import BatchMessage, decode_batch_body, encode_batch
 from message.compression import compress, decompress
 from message.errors import MessageDecodeError, MessageEncodeError, SubscriptionParseError
 from message.message_id import UniqKey, decode_offset_message_id, decode_uniq_key, pack_host, unpack_host
-from message.properties import decode_properties, delete_property, encode_properties, find_property, pairs_of
+from message.properties import (
+    decode_properties,
+    delete_property,
+    encode_properties,
+    find_property,
+    join_properties,
+    pairs_of,
+    with_properties,
+)
 from message.tags import build_subscription, java_hash, tags_code, tags_code_of_bytes
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -58,6 +66,28 @@ def test_a_deleted_property_is_gone_and_the_others_stay(encoded: bytes, name: by
 )
 def test_what_stood_around_a_deleted_property_keeps_its_separators(encoded: bytes, left: bytes) -> None:
     assert delete_property(encoded, b"a") == left
+
+
+@given(tangled, name.filter(bool))
+def test_a_property_that_is_set_replaces_all_of_its_name(encoded: bytes, name: bytes) -> None:
+    changed = with_properties(encoded, {name.decode(): "new"})
+    assert decode_properties(changed) == {**decode_properties(encoded), name.decode(): "new"}
+    assert changed.count(name + b"\x01new\x02") == 1
+    assert find_property(changed, name) == b"new"
+
+
+@pytest.mark.parametrize(
+    ("encoded", "more", "joined"),
+    [
+        (b"", b"a\x01b\x02", b"a\x01b\x02"),
+        (b"x\x01y", b"a\x01b\x02", b"x\x01y\x02a\x01b\x02"),
+        (b"x\x01y\x02", b"a\x01b\x02", b"x\x01y\x02a\x01b\x02"),
+        (b"x\x01y", b"", b"x\x01y"),
+        (b"x\x01\xff", b"a\x01b\x02", b"x\x01\xff\x02a\x01b\x02"),
+    ],
+)
+def test_joined_properties_have_one_separator_between(encoded: bytes, more: bytes, joined: bytes) -> None:
+    assert join_properties(encoded, more) == joined
 
 
 def test_properties_have_a_limit() -> None:

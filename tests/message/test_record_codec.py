@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from message.decoder import decode_message, decode_messages, raw_properties, walk_records
 from message.dispatch_columns import DispatchColumns, scan_records
-from message.encoder import encode_record, record_size
+from message.encoder import encode_again, encode_record, record_size
 from message.errors import MessageDecodeError, MessageEncodeError
 from message.message_id import offset_message_id, pack_host
 from message.properties import encode_properties
@@ -114,6 +114,13 @@ def test_a_record_comes_back_as_it_went_in(
         sys_flags=[sys_flag],
         properties=[encode_properties(properties)],
     )
+
+
+@pytest.mark.parametrize("sys_flag", [0, BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG])
+def test_a_message_is_encoded_again_with_another_topic_queue_and_properties(sys_flag: int) -> None:
+    message = decode_message(record(sys_flag=sys_flag))
+    again = encode_again(message, b"Other", 4, b"TAGS\x01a\x02")
+    assert again == record("Other", properties={"TAGS": "a"}, sys_flag=sys_flag, queue_id=4)
 
 
 @given(st.binary(max_size=300), st.integers(0, 250), st.binary(min_size=1, max_size=8))

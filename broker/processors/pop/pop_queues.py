@@ -1,4 +1,4 @@
-"""Which queues a group's consumers look into when they pop, where they begin, and who may not look at all."""
+"""Which queues a group's consumers look into when they pop, where they begin, and which may not look at all."""
 
 from __future__ import annotations
 

@@ -8,10 +8,9 @@ import msgspec
 
 from message import const
 from message.decoder import decode_message, raw_properties
-from message.encoder import encode_record
-from message.message_id import pack_host
+from message.encoder import encode_again
 from message.pop_handle import PopHandle, retry_mark
-from message.properties import PROPERTIES_LENGTH_MAX, delete_property, encode_properties
+from message.properties import PROPERTIES_LENGTH_MAX, with_properties
 from store.state.tables.pop_table import PoppedQueue
 
 _QUEUE_OFFSET = Struct(">20xq")  # of a record
@@ -65,25 +64,7 @@ def under_own_topic(
         message.queue_id,
         message.queue_offset,
     )
-    properties = delete_property(raw_properties(record), const.POP_CK.encode())
-    if properties and not properties.endswith(b"\x02"):
-        properties += b"\x02"
-    properties += encode_properties({const.POP_CK: handle.encode()})
+    properties = with_properties(raw_properties(record), {const.POP_CK: handle.encode()})
     if len(properties) > PROPERTIES_LENGTH_MAX:
         return record
-    return encode_record(
-        topic.encode(),
-        message.queue_id,
-        message.flag,
-        message.queue_offset,
-        message.phy_offset,
-        message.sys_flag,
-        message.born_timestamp,
-        pack_host(message.born_host),
-        message.store_timestamp,
-        pack_host(message.store_host),
-        message.reconsume_times,
-        message.prepared_transaction_offset,
-        message.body,
-        properties,
-    )
+    return encode_again(message, topic.encode(), message.queue_id, properties)

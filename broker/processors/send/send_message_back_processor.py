@@ -19,14 +19,12 @@ from message import const
 from message.decoder import MessageExt, decode_message
 from message.errors import MessageDecodeError, MessageEncodeError
 from message.inner_batch import unwrapped
-from message.message_id import pack_host
 from message.names import HIDDEN_TOPICS, dlq_topic, retry_topic
 from message.properties import encode_properties
-from message.sys_flag import STOREHOSTADDRESS_V6_FLAG, has_consume_queue_unit
-from message.tags import tags_code
+from message.sys_flag import has_consume_queue_unit
 from remoting.codes import FAQ, ResponseCode
 from remoting.headers import headers
-from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus
+from store.put_message import PutBatch, PutMessage, PutRefusal, PutStatus, put_again
 from store.services.delayed_message import delayed
 from store.state.table_configs import PERM_WRITE, TopicConfig
 
@@ -172,15 +170,4 @@ def _given_back(message: MessageExt, topic: str, queue_id: int, level: int) -> P
         const.WAIT_STORE_MSG_OK: "false",
         const.DELAY_TIME_LEVEL: str(level),
     }
-    return PutMessage(
-        topic.encode(),
-        queue_id,
-        message.body,
-        encode_properties(properties),
-        tags_code(message.tags) if message.tags else 0,
-        message.born_timestamp,
-        pack_host(message.born_host),
-        message.flag,
-        message.sys_flag & ~STOREHOSTADDRESS_V6_FLAG,
-        message.reconsume_times + 1,
-    )
+    return put_again(message, topic.encode(), queue_id, encode_properties(properties), attempts=1)

@@ -7,10 +7,9 @@ from broker.clients.client_requests import ClientRequests
 from broker.clients.producer_manager import ProducerManager
 from message import const
 from message.decoder import raw_properties
-from message.encoder import encode_record
-from message.message_id import pack_host
+from message.encoder import encode_again
 from message.names import TRANS_HALF_TOPIC
-from message.properties import PROPERTIES_LENGTH_MAX, delete_property, encode_properties
+from message.properties import PROPERTIES_LENGTH_MAX, with_properties
 from remoting.codes import RequestCode
 from remoting.headers import headers
 from store.services.half_message import HalfMessage
@@ -61,25 +60,8 @@ class CheckRequests:
 
 def _checked_record(half: HalfMessage, check_times: int) -> bytes:
     """The half as its producer sent it: of its own topic and queue. It still says where it lies."""
-    message = half.message
-    properties = delete_property(raw_properties(half.record), const.TRANSACTION_CHECK_TIMES.encode())
-    separator = b"" if properties.endswith(b"\x02") else b"\x02"
-    counted = properties + separator + encode_properties({const.TRANSACTION_CHECK_TIMES: str(check_times)})
+    properties = raw_properties(half.record)
+    counted = with_properties(properties, {const.TRANSACTION_CHECK_TIMES: str(check_times)})
     if len(counted) <= PROPERTIES_LENGTH_MAX:
         properties = counted
-    return encode_record(
-        half.real_topic.encode(),
-        half.real_queue_id,
-        message.flag,
-        message.queue_offset,
-        message.phy_offset,
-        message.sys_flag,
-        message.born_timestamp,
-        pack_host(message.born_host),
-        message.store_timestamp,
-        pack_host(message.store_host),
-        message.reconsume_times,
-        message.prepared_transaction_offset,
-        message.body,
-        properties,
-    )
+    return encode_again(half.message, half.real_topic.encode(), half.real_queue_id, properties)

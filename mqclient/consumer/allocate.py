@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
+from message.queue_shares import averagely, by_circle
 from mqclient.message_queue import MessageQueue
 
 Allocate: TypeAlias = Callable[[str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]
@@ -41,21 +42,14 @@ def allocate_averagely(
     client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
 ) -> list[MessageQueue]:
     """Contiguous runs of queues, the first `len(queues) % len(client_ids)` members taking one more."""
-    if not _is_member(client_id, queues, client_ids):
-        return []
-    position = client_ids.index(client_id)
-    size, extra = divmod(len(queues), len(client_ids))
-    begin = position * size + min(position, extra)
-    return list(queues[begin : begin + size + (position < extra)])
+    return averagely(client_id, queues, client_ids) if _is_member(client_id, queues, client_ids) else []
 
 
 def allocate_averagely_by_circle(
     client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
 ) -> list[MessageQueue]:
     """One queue to each member in turn, until none is left."""
-    if not _is_member(client_id, queues, client_ids):
-        return []
-    return list(queues[client_ids.index(client_id) :: len(client_ids)])
+    return by_circle(client_id, queues, client_ids) if _is_member(client_id, queues, client_ids) else []
 
 
 def allocate_by_config(

@@ -7,8 +7,7 @@ position kept: both move the group's offset.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from broker.answers import Request, answer_applied
 from broker.clients.consumer_manager import ConsumerManager
@@ -18,6 +17,7 @@ from broker.topics.subscription_group_manager import SubscriptionGroupManager
 from broker.topics.topic_config_manager import TopicConfigManager
 from broker.waiting.waiting_pops import ANY_QUEUE
 from message.names import RETRY_GROUP_TOPIC_PREFIX
+from message.queue_shares import averagely, by_circle
 from remoting.bodies.bodies import MessageQueue, TopicRouteData
 from remoting.bodies.pop_bodies import (
     MessageQueueAssignment,
@@ -157,24 +157,5 @@ def _queues_of(topic: str, route: TopicRouteData | None) -> list[MessageQueue]:
     ]
 
 
-def _averagely(
-    client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
-) -> list[MessageQueue]:
-    """Contiguous runs of queues, the first clients taking one more where they do not go up."""
-    if client_id not in client_ids:
-        return []
-    position = client_ids.index(client_id)
-    size, extra = divmod(len(queues), len(client_ids))
-    begin = position * size + min(position, extra)
-    return list(queues[begin : begin + size + (position < extra)])
-
-
-def _by_circle(
-    client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
-) -> list[MessageQueue]:
-    """One queue to each client in turn."""
-    return list(queues[client_ids.index(client_id) :: len(client_ids)]) if client_id in client_ids else []
-
-
 # Of RocketMQ's, those that need to know no more.
-_STRATEGIES = {"AVG": _averagely, "AVG_BY_CIRCLE": _by_circle}
+_STRATEGIES: Final = {"AVG": averagely, "AVG_BY_CIRCLE": by_circle}

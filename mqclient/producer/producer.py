@@ -16,6 +16,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Self
 
 from message.decoder import MessageExt
 from message.names import AUTO_CREATE_TOPIC_KEY_TOPIC, group_fault
@@ -102,7 +103,7 @@ class Producer:
         await self._instance.unregister(producer_group=self.group)
         await self._instance.close()
 
-    async def __aenter__(self) -> Producer:
+    async def __aenter__(self) -> Self:
         await self.start()
         return self
 

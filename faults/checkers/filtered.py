@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from faults.checkers.checker import Place, Queue, Violation, message_of, queue_of
-from faults.checkers.numbered import Numbered, Values
+from faults.checkers.numbered import Flags, Numbered
 from faults.history import READ_BACK, FilteredGroup, Phase, Poll, Record, Run
 
 _THERE: Final = 1
@@ -23,7 +23,7 @@ class Filtered:
         self._groups: tuple[FilteredGroup, ...] = ()
         self._stayed = False  # their consumers, until the end
         self._places = Numbered[tuple[str, Queue]]()  # by group
-        self._states = Values()
+        self._states = Flags()
 
     def takes(self) -> Mapping[type[Record], Callable[[Any], Iterator[Violation]]]:
         return {Run: self._run, Phase: self._goes_on, Poll: self._poll}
@@ -47,8 +47,7 @@ class Filtered:
                 place = self._places.pack((filtered.group, queue), delivered.queue_offset)
                 matches = filtered.takes(delivered.sequence)
                 if poll.group == filtered.group:
-                    if not matches and not self._add(place, 0) & _NAMED:
-                        self._add(place, _NAMED)
+                    if not matches and self._states.add_first(place, _NAMED):
                         yield Violation(
                             self.name,
                             f"group {poll.group} was given message {message_of(delivered)} at "
@@ -56,9 +55,9 @@ class Filtered:
                             at_ns=poll.at_ns,
                             messages=(message_of(delivered),),
                         )
-                    self._add(place, _GIVEN)
+                    self._states.add(place, _GIVEN)
                 elif matches:
-                    self._add(place, _THERE)
+                    self._states.add(place, _THERE)
 
     def finish(self) -> Iterator[Violation]:
         if not self._stayed:
@@ -72,8 +71,3 @@ class Filtered:
                     f"nobody of group {group} was given what is at {place}, which its expression matches",
                     places=(place,),
                 )
-
-    def _add(self, place: int, flags: int) -> int:
-        state = (self._states.get(place) or 0) | flags
-        self._states.put(place, state)
-        return state

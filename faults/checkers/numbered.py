@@ -75,3 +75,19 @@ class Values:
             ),
             *self._strays.items(),
         ]
+
+
+class Flags(Values):
+    """Values that are flags."""
+
+    def add(self, packed: int, flags: int) -> int:
+        """Returns all of its flags, with these."""
+        all_flags = (self.get(packed) or 0) | flags
+        self.put(packed, all_flags)
+        return all_flags
+
+    def add_first(self, packed: int, flag: int) -> bool:
+        """Adds the flag. Returns False where it was there before."""
+        flags = self.get(packed) or 0
+        self.put(packed, flags | flag)
+        return not flags & flag

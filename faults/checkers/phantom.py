@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from faults.checkers.checker import Place, Violation, message_of, queue_of
-from faults.checkers.numbered import Numbered, Values
+from faults.checkers.numbered import Flags, Numbered
 from faults.history import (
     Delivered,
     Poll,
@@ -32,7 +32,7 @@ class Phantom:
 
     def __init__(self) -> None:
         self._messages = Numbered[str]()
-        self._states = Values()
+        self._states = Flags()
         self._foreign: set[Place] = set()
 
     def takes(self) -> Mapping[type[Record], Callable[[Any], Iterator[Violation]]]:
@@ -50,15 +50,15 @@ class Phantom:
         return iter(())
 
     def _begun(self, begun: SendBegun | TransactionBegun | TimerBegun) -> Iterator[Violation]:
-        self._add(self._messages.pack(*message_of(begun)), _BEGUN)
+        self._states.add(self._messages.pack(*message_of(begun)), _BEGUN)
         return iter(())
 
     def _ended(self, send: Send | Transaction | Timer) -> Iterator[Violation]:
         if send.outcome == "fail":
             message = self._messages.pack(*message_of(send))
-            state = self._add(message, _REFUSED)
+            state = self._states.add(message, _REFUSED)
             if state & _READ and not state & _NAMED:
-                self._add(message, _NAMED)
+                self._states.add(message, _NAMED)
                 yield Violation(
                     self.name,
                     f"message {message_of(send)} was read, and its send ended as surely not stored: {send.reason}",
@@ -72,10 +72,10 @@ class Phantom:
                 yield from self._foreign_body(poll, delivered)
                 continue
             message = self._messages.pack(*message_of(delivered))
-            state = self._add(message, _READ)
+            state = self._states.add(message, _READ)
             if state & _NAMED or state & (_BEGUN | _REFUSED) == _BEGUN:
                 continue
-            self._add(message, _NAMED)
+            self._states.add(message, _NAMED)
             why = "its send ended as surely not stored" if state & _REFUSED else "nobody had sent it"
             yield Violation(
                 self.name,
@@ -95,8 +95,3 @@ class Phantom:
                 at_ns=poll.at_ns,
                 places=(place,),
             )
-
-    def _add(self, message: int, flag: int) -> int:
-        state = (self._states.get(message) or 0) | flag
-        self._states.put(message, state)
-        return state

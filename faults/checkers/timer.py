@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from faults.checkers.checker import MessageName, Place, Violation, message_of, queue_of
-from faults.checkers.numbered import Numbered, Values
+from faults.checkers.numbered import Flags, Numbered, Values
 from faults.history import (
     READ_BACK,
     Delivered,
@@ -47,7 +47,7 @@ class TimerPromises:
         self._messages = Numbered[str]()
         self._due_ns = Values()
         self._due_ms = Values()
-        self._states = Values()
+        self._states = Flags()
         self._topics: set[str] = set()
         self._read_topics: set[str] = set()  # to their ends
 
@@ -66,22 +66,22 @@ class TimerPromises:
         message = self._messages.pack(*message_of(begun))
         self._due_ns.put(message, begun.due_ns)
         self._due_ms.put(message, begun.due_ms)
-        self._add(message, 0)
+        self._states.add(message, 0)
         return iter(())
 
     def _ended(self, timer: Timer) -> Iterator[Violation]:
         flags = (_STORED if timer.outcome == "ok" else 0) | (_ONCE if timer.attempts == 1 else 0)
-        self._add(self._messages.pack(*message_of(timer)), flags)
+        self._states.add(self._messages.pack(*message_of(timer)), flags)
         return iter(())
 
     def _recall_begun(self, begun: RecallBegun) -> Iterator[Violation]:
-        self._add(self._messages.pack(*message_of(begun)), _RECALL_BEGUN)
+        self._states.add(self._messages.pack(*message_of(begun)), _RECALL_BEGUN)
         return iter(())
 
     def _recalled(self, recall: Recall) -> Iterator[Violation]:
         message = self._messages.pack(*message_of(recall))
         if recall.outcome == "ok" and recall.at_ns < (self._due_ns.get(message) or 0):
-            self._add(message, _RECALLED)
+            self._states.add(message, _RECALLED)
         return iter(())
 
     def _poll(self, poll: Poll) -> Iterator[Violation]:
@@ -94,7 +94,7 @@ class TimerPromises:
             due_ns = self._due_ns.get(message)
             if due_ns is None:
                 continue  # phantom.py's
-            state = self._add(message, _READ_BACK if poll.group == READ_BACK else 0)
+            state = self._states.add(message, _READ_BACK if poll.group == READ_BACK else 0)
             where = Place(queue_of(poll), delivered.queue_offset)
             if state & _RECALLED and state & _ONCE:
                 what = f"was recalled before its time, which was acknowledged, and was read at {where}"
@@ -124,13 +124,6 @@ class TimerPromises:
                 yield from self._named(message, what, None)
 
     def _named(self, message: int, what: str, at_ns: int | None) -> Iterator[Violation]:
-        if self._add(message, 0) & _NAMED:
-            return
-        self._add(message, _NAMED)
-        name = MessageName(*self._messages.unpack(message))
-        yield Violation(self.name, f"timer {name} {what}", at_ns=at_ns, messages=(name,))
-
-    def _add(self, message: int, flags: int) -> int:
-        state = (self._states.get(message) or 0) | flags
-        self._states.put(message, state)
-        return state
+        if self._states.add_first(message, _NAMED):
+            name = MessageName(*self._messages.unpack(message))
+            yield Violation(self.name, f"timer {name} {what}", at_ns=at_ns, messages=(name,))

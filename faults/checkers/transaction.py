@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from faults.checkers.checker import MessageName, Place, Violation, message_of, queue_of
-from faults.checkers.numbered import Numbered, Values
+from faults.checkers.numbered import Flags, Numbered
 from faults.history import (
     READ_BACK,
     Poll,
@@ -38,7 +38,7 @@ class TransactionPromises:
 
     def __init__(self) -> None:
         self._messages = Numbered[str]()
-        self._states = Values()
+        self._states = Flags()
         self._topics: set[str] = set()
         self._read_topics: set[str] = set()  # to their ends
 
@@ -53,7 +53,7 @@ class TransactionPromises:
 
     def _begun(self, begun: TransactionBegun) -> Iterator[Violation]:
         self._topics.add(begun.topic)
-        self._add(self._messages.pack(*message_of(begun)), _BEGUN)
+        self._states.add(self._messages.pack(*message_of(begun)), _BEGUN)
         return iter(())
 
     def _said(self, said: TransactionSaid) -> Iterator[Violation]:
@@ -66,7 +66,7 @@ class TransactionPromises:
 
     def _known(self, record: Transaction | TransactionSaid, flags: int) -> Iterator[Violation]:
         message = self._messages.pack(*message_of(record))
-        state = self._add(message, flags)
+        state = self._states.add(message, flags)
         if state & _REFUSED and state & _ASKED:
             yield from self._named(
                 message,
@@ -85,7 +85,7 @@ class TransactionPromises:
             if state is None:
                 continue  # phantom.py's
             if poll.group == READ_BACK:
-                self._add(message, _READ_BACK)
+                self._states.add(message, _READ_BACK)
             if not state & _COMMIT:
                 said = "had said rollback" if state & _ROLLBACK else "had not said how it ends"
                 where = Place(queue_of(poll), delivered.queue_offset)
@@ -111,13 +111,6 @@ class TransactionPromises:
                 )
 
     def _named(self, message: int, what: str, at_ns: int | None) -> Iterator[Violation]:
-        if self._add(message, 0) & _NAMED:
-            return
-        self._add(message, _NAMED)
-        name = MessageName(*self._messages.unpack(message))
-        yield Violation(self.name, f"transaction {name}: {what}", at_ns=at_ns, messages=(name,))
-
-    def _add(self, message: int, flags: int) -> int:
-        state = (self._states.get(message) or 0) | flags
-        self._states.put(message, state)
-        return state
+        if self._states.add_first(message, _NAMED):
+            name = MessageName(*self._messages.unpack(message))
+            yield Violation(self.name, f"transaction {name}: {what}", at_ns=at_ns, messages=(name,))

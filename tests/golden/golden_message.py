@@ -7,9 +7,6 @@ from zlib import crc32
 
 from message.compression import decompress
 from message.decoder import MessageExt
-from message.encoder import encode_record
-from message.message_id import pack_host
-from message.properties import encode_properties
 from message.sys_flag import COMPRESSED_FLAG, CompressionType, clear_compressed_flag, compression_type
 
 INFLATABLE = {
@@ -61,23 +58,3 @@ def said(line: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
     open_fields = {"type", "record_sha1", "tagsCode", "body_len", "body_sha1"}
     assert set(line) - open_fields <= set(like)
     return {field: line[field] for field in like}
-
-
-def encode_again(message: MessageExt, properties: bytes | None = None) -> bytes:
-    """The record of a message whose body is as it was stored."""
-    return encode_record(
-        message.topic.encode(),
-        message.queue_id,
-        message.flag,
-        message.queue_offset,
-        message.phy_offset,
-        message.sys_flag,
-        message.born_timestamp,
-        pack_host(message.born_host),
-        message.store_timestamp,
-        pack_host(message.store_host),
-        message.reconsume_times,
-        message.prepared_transaction_offset,
-        message.body,
-        encode_properties(message.properties) if properties is None else properties,
-    )

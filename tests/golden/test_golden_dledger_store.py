@@ -3,7 +3,7 @@
 from hashlib import sha1
 
 import pytest
-from golden_message import encode_again, said, seen
+from golden_message import said, seen
 from golden_store import DLEDGER_STORE, NODES, below, expected, store_files
 
 from dledger.entry import (
@@ -21,6 +21,8 @@ from dledger.entry import (
     walk,
 )
 from message.decoder import decode_message
+from message.encoder import encode_again
+from message.properties import encode_properties
 
 ENTRY_COUNT = 2111
 
@@ -78,7 +80,9 @@ def test_every_entry_is_what_dledger_says_it_is(node: str) -> None:
 @pytest.mark.parametrize("node", NODES)
 def test_every_entry_is_written_again_to_the_same_bytes(node: str) -> None:
     for header, body in entries(node):
-        assert encode_again(decode_message(body)) == body
+        message = decode_message(body)
+        properties = encode_properties(message.properties)
+        assert encode_again(message, message.topic.encode(), message.queue_id, properties) == body
         values = (header.magic, header.size, header.index, header.term, header.pos)
         crcs = (header.kind, header.chain_crc, header.body_crc, header.body_length)
         packed = ENTRY_HEADER.pack(*values, *crcs)

@@ -10,7 +10,7 @@ from test_delayed_messages import bodies_of, messages_of, zero_from
 from dledger.entry import ENTRY_HEADER, ENTRY_HEADER_SIZE, ENTRY_MAGIC, Index
 from message.encoder import encode_record
 from message.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_GROUP, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
-from message.properties import encode_properties
+from message.properties import encode_properties, with_properties
 from message.record_layout import RECORD_HEAD_V4
 from store.layout.consume_queue_unit import CQ_UNIT_SIZE
 from store.put_message import PutMessage
@@ -84,6 +84,24 @@ def test_what_is_left_of_an_end_counts_and_the_rest_is_undecided(tmp_path: Path,
     ends.wait()
     assert sorted(bodies_of(leader)) == [b"0", b"1"]
     assert leader.store.services.transaction_service.pending_count == 0
+
+
+def test_a_half_whose_delay_level_is_no_number_comes_at_once(tmp_path: Path) -> None:
+    """Our sends refuse it; a store that was taken over may hold it."""
+    group = StoreGroup(tmp_path)
+    group.start()
+    leader = group.lead()
+    plain = half()
+    puts = [
+        leader.put(replace(plain, properties=with_properties(plain.properties, {"DELAY": level})))
+        for level in ("9" * 5000, "²", "-1")
+    ]
+    ends = Ends(leader, [put.phy_offsets[0] for put in puts])
+    for number in range(3):
+        ends.end(number)
+    ends.wait()
+    group.settle()
+    assert bodies_of(leader) == [b"hello"] * 3
 
 
 def test_a_half_is_ended_that_is_not_dispatched_yet(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from dledger.log.log_repair import (
     RepairRefusedError,
 )
 from dledger.log.log_store import LogStore
+from dledger.log.range_growth import RangeGrowth
 from dledger.repair_status import RangeStatus, RepairStage, RepairStatus
 from dledger.rpc.requests import RepairRequest, RepairResponse
 from dledger.rpc.response_code import ResponseCode
@@ -48,10 +49,6 @@ _REASONS: Final = {
     ResponseCode.INDEX_LESS_THAN_LOCAL_BEGIN: "deleted there",
     ResponseCode.INDEX_OUT_OF_RANGE: "not there yet",
 }
-
-# Entries, read in one turn, of which the last begins within so many bytes behind the damage.
-_LOOKED_BEHIND_MAX: Final = 4096
-_LOOKED_BEHIND_SIZE_MAX: Final = 4 * 1024 * 1024
 
 LedBy = tuple[Term, PeerId | None]
 
@@ -93,6 +90,7 @@ class Repairer:
         self.waits: dict[FaultyRange, Mapping[PeerId, str]] = {}
         self._config = config
         self._log = log_store
+        self._growth = RangeGrowth(log_store)
         self._send = send
         self._submit = submit
         self._begin_at = begin_at
@@ -104,12 +102,10 @@ class Repairer:
         self._repair: RangeRepair | None = None
         self._refusals: dict[PeerId, _Refusal] = {}  # in this round of the present range
         self._giver: PeerId | None = None  # whose entries are being proved
-        # Who is asked how far back what is in front of the present range is another, and the refusal that told of it.
+        # The peer that is asked how far back it has something else in front of the present range, and its refusal.
         self._search: tuple[FrontSearch, PeerId, _Refusal] | None = None
         self._asked: tuple[PeerId, RepairRequest, int] | None = None  # and until when
         self._job: RepairJob | None = None
-        # How many entries behind a range were looked at, for those there lead to no peer's.
-        self._looked_behind: dict[FaultyRange, int] = {}
         self._found_short: list[int] = []  # positions where files end that a job found too short
         self._written_size = 0  # of the present range
         self._has_written = False  # some of a range, which may have grown since, and not yet all of it
@@ -238,8 +234,8 @@ class Repairer:
         self._send(peer, request)
 
     def _next_peer(self, repair: RangeRepair) -> PeerId | None:
-        """To be asked; in a search, whom it began with. What nothing but its being committed proves comes from who
-        leads, also after peers have come and gone: others may have something else there.
+        """To be asked; in a search, whom it began with. What nothing but its being committed proves comes from the
+        leader, also after peers have come and gone: others may have something else there.
         """
         if self._search is not None:
             return self._search[1]
@@ -265,24 +261,8 @@ class Repairer:
             (faulty for faulty in ranges if faulty not in self.waits and self._log.is_noted(faulty)), None
         )
         if faulty is not None:
-            self._repair = self._begun(faulty)
+            self._repair = self._growth.repair_of(faulty)
         return self._repair
-
-    def _begun(self, faulty: FaultyRange) -> RangeRepair | None:
-        """None where the range is another one now, for what lies in front of it is not proved. Raises DiskError."""
-        for _ in range(2):
-            try:
-                return self._log.range_repair(faulty)
-            except FaultyEntryError:
-                # Damage was found there: by now the entry in front may read, or be of the range.
-                if faulty not in self._log.faulty.ranges:
-                    return None
-        # The entries between it and the range in front follow from that one, and prove nothing before it is repaired,
-        # and perhaps they have to be repaired with it.
-        number = self._log.faulty.ranges.index(faulty)
-        if number:
-            self._log.widen(self._log.wider(faulty, self._log.faulty.ranges[number - 1].first_index))
-        return None
 
     def _give_up(self, faulty: FaultyRange, now_ms: int) -> None:
         if self._has_written and self._shrink(faulty):
@@ -382,7 +362,7 @@ class Repairer:
         try:
             job = repair.take(response.first_pos, entries)
         except RepairRefusedError as error:
-            if isinstance(error, NotLinkedError) and self._grow_behind(repair.faulty):
+            if isinstance(error, NotLinkedError) and self._growth.grow_behind(repair.faulty):
                 return  # the peer's bytes may be right; the longer range asks for them again
             log.error("[%s] repair refused peer=%s %s: %s", self._config.self_id, peer, repair.faulty, error)
             is_other = isinstance(error, NotLinkedError | NotContinuedError)
@@ -449,7 +429,7 @@ class Repairer:
             search.take(first_pos, entries)
         except (RepairRefusedError, FaultyEntryError) as error:
             if self._repair is not None and isinstance(error, NotLinkedError):
-                self._grow_behind(self._repair.faulty)
+                self._growth.grow_behind(self._repair.faulty)
             self._refused(peer, _Refusal(str(error)))
             return
         if search.wider is not None:
@@ -462,25 +442,6 @@ class Repairer:
         """Who leads, if that is the one who has just told of another history."""
         led_by = self._led_by()
         return led_by if led_by[1] == peer else None
-
-    def _grow_behind(self, faulty: FaultyRange) -> bool:
-        """Whether the entry behind is damaged by now, and proves nobody's bytes: then the range goes on over it. It may
-        be of an earlier history: the seam at its end tells, which is looked for farther behind with each refusal.
-        """
-        count = self._looked_behind.pop(faulty, 1)
-        last_index = min(
-            faulty.last_index + count, self._log.first_index_at(faulty.next_pos + _LOOKED_BEHIND_SIZE_MAX)
-        )
-        self._log.fault_found(faulty.last_index, last_index)
-        wider = self._log.wider_behind(faulty)
-        if wider is not None:
-            self._log.widen(wider)
-        if faulty not in self._log.faulty.ranges:
-            return True
-        known = self._log.faulty.ranges
-        self._looked_behind = {other: n for other, n in self._looked_behind.items() if other in known}
-        self._looked_behind[faulty] = min(2 * count, _LOOKED_BEHIND_MAX)
-        return False
 
     def _restarted(self, repair: RangeRepair) -> RangeRepair | None:
         self._written_size = 0

@@ -5,7 +5,7 @@
 Each part has a fresh cluster of three with SYNC_FLUSH. What it measures counts only if all that was acknowledged is
 found afterwards and the replicas are equal: they are validated with the history of the run.
 
-- `leader`: a sender of our client every 10 ms, who leads is killed; the longest time between two acknowledgements.
+- `leader`: a sender of our client every 10 ms, the leader is killed; the longest time between two acknowledgements.
 - `all`, `power`: batches of 20 one after the other; all brokers are killed at once. From just before the first broker
   is started until all listen, and until the first acknowledgement: three Pythons with their imports, recovery, the
   election, registration and the client's look at the NameServer. Not the start of a command, and not the NameServer,

@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
     try:
         print("\n".join(told_lines(judgement)), flush=True)
     except BrokenPipeError:
-        # Who reads has enough, as `head`; nothing is left to be written when Python ends.
+        # The reader has enough, as `head`; nothing is left to be written when Python ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return {"good": 0, "bad": EXIT_BROKEN, "short": EXIT_SHORT}[verdict(judgement)[0]]
 

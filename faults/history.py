@@ -233,7 +233,7 @@ class Commit(AtQueue, frozen=True, kw_only=True, gc=False, tag="commit"):
 
 
 class Committed(AtQueue, frozen=True, kw_only=True, gc=False, tag="committed"):
-    """The broker's answer to who asks what a group has committed; -1: nothing."""
+    """The broker's answer to the question what a group has committed; -1: nothing."""
 
     begun_ns: int
     offset: MaybeNumber

@@ -67,7 +67,7 @@ class MessageQuery:
             self._generation = self._index.generation
             self._walk, self._size = None, 0
             self._found.clear()
-            return  # who would rather wait once more than be told what there is may do so
+            return  # the caller may rather wait once more than be told what there is
         if self._walk is None:
             self.is_incomplete = self.is_waiting
             self._walk = self._index.query(self._topic, self._key, self._begin_ms, self._end_ms)

@@ -166,7 +166,7 @@ class ReplicatedLog(Protocol):
         ...
 
     def set_low_space(self, reason: str | None) -> None:
-        """Why messages are refused for want of space, None when they are not: who leads had better be somebody else."""
+        """Why messages are refused for want of space: then a leader had better give way. None when they are not."""
         ...
 
     def transfer_leadership(self, target: PeerId | None, reason: str, now_ms: int) -> Refusal | None:

@@ -1,4 +1,4 @@
-"""Leadership goes on from a member that cannot use it: who leads takes sends only when it has dispatched what is
+"""Leadership goes on from a member that cannot use it: a leader takes sends only when it has dispatched what is
 committed, and one that builds its ConsumeQueues anew is as far behind as its whole log.
 
 A vote is given by how long the log is, so such a member wins as easily as any. The others may have dispatched all of
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 # How long it looks how fast it goes; well above what the dispatch lags behind in a healthy member.
 UNSERVING_MS_MAX = 1_000
-# Who will serve that soon leads on: the next one may be no better.
+# A member that will serve so soon leads on: the next one may be no better.
 REST_MS_MAX = 3_000
-# Whoever was no better may be so by now, and who was better may have had to give leadership back.
+# A member that was no better may be so by now, and one that was better may have had to give leadership back.
 ASK_AGAIN_MS = 3_000
 
 

@@ -254,7 +254,7 @@ def exit_status(result: Result) -> int:
 
 
 def lines_of(result: Result) -> list[str]:
-    """For who reads the end of the run, the verdict first."""
+    """For a person, the verdict first."""
     judgement = result.judgement
     seconds = max((judgement.end_ns - judgement.begin_ns) / 1e9, 1e-9)
     _, headline, detail = result.verdict

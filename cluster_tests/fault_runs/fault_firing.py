@@ -182,7 +182,7 @@ class Firings:
             self._left.wait(AGAIN_S)
 
     def _target(self, firing: Firing) -> str:
-        """Of a leader who leads now; nobody may, for a while: then any that runs is as good."""
+        """Of LEADER the member that leads now. While none does, any that runs is as good."""
         if firing.target != LEADER:
             return firing.target
         until = time.monotonic() + LEADER_WITHIN_S

@@ -64,7 +64,7 @@ def consume_to_the_end(client: JavaClient, namesrv: str, wanted: set[str], insta
         wait_for(lambda: wanted <= set(received(consumer)), FAIL_OVER_S, f"{len(wanted)} messages consumed")
         consumer.close_input()
         consumer.wait_for("done")
-        assert sorted(received(consumer)) == sorted(wanted), "each once, and none of before"
+        assert sorted(received(consumer)) == sorted(wanted), "each once, and no older one"
 
 
 def kill_leader(java: JavaGroup) -> None:
@@ -79,7 +79,7 @@ def kill_leader(java: JavaGroup) -> None:
 
 def stop_java(java: JavaGroup, stores: dict[str, Path]) -> None:
     """The leader last, so that it is the one with the newest tables; the others get them (docs/migration.md), and
-    who was no member of Java's all that replication would have brought.
+    those that were no members of Java's all that replication would have brought.
     """
     leader = wait_for(java.leader, FAIL_OVER_S, "a leader of Java's")
     followers = [broker for member_id, broker in java.brokers.items() if member_id != leader]

@@ -123,7 +123,7 @@ class ToxiproxyServer:
         return self._proxies[name].listen
 
     def toxics(self, name: str) -> set[str]:
-        """Names of those that the server has. For who looks whether it does as it is told."""
+        """Names of those that the server has."""
         with self._lock:
             return {toxic["name"] for toxic in self._asked(APIConsumer.get, f"/proxies/{name}/toxics").json()}
 

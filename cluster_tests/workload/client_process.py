@@ -31,7 +31,7 @@ ROOT = CLUSTER_TESTS.parent
 
 
 class ClientProcess:
-    """The other side: who starts one. `history` is its file, beside which it logs."""
+    """The side that starts one. `history` is its file, beside which it logs."""
 
     def __init__(self, module: str, namesrv: str, history: Path, *options: str) -> None:
         """`module`: workload.<module>; those of SENDERS end before consumers do. Raises OSError."""
@@ -59,7 +59,7 @@ class ClientProcess:
         return self._process.poll() is not None
 
     def has_noted(self, text: bytes) -> bool:
-        """Looks for it in all of its history: for who waits for the first time that something is there."""
+        """Looks through all of its history, so it is for waiting until something is noted for the first time."""
         return self.history.exists() and text in self.history.read_bytes()
 
     def ask_to_end(self) -> None:

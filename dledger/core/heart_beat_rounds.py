@@ -76,7 +76,7 @@ class HeartBeatRounds:
         self._next_ms = now_ms + self._config.heart_beat_interval_ms
         self._round += 1
         sent_ms = self._sent_ms
-        # Who answers one of before has been silent for too long in any case.
+        # A peer that answers an older one has been silent for too long in any case.
         while sent_ms and now_ms - sent_ms[0] > self._config.check_quorum_ms:
             sent_ms.popleft()
         sent_ms.append(now_ms)
@@ -93,8 +93,8 @@ class HeartBeatRounds:
         self._heard_ms.pop(peer, None)
 
     def is_answer(self, response: HeartBeatResponse) -> bool:
-        """Whether one of this term is to a heartbeat of it. A round that did not begin yet is one of before: peers of
-        releases before this one say it.
+        """Whether one of this term is to a heartbeat of it. Peers of earlier releases name a round that has not
+        begun yet; that is none.
         """
         return NO_ROUND < response.round <= self._round
 

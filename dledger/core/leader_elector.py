@@ -242,7 +242,8 @@ class LeaderElector:
 
     def _witnesses(self) -> tuple[PeerId, ...] | None:
         """Who together know all that was ever committed; None where damage hides who they are. An entry that takes a
-        vote counts before it is committed: as long as it may not be, a majority of before may have gone on without it.
+        vote counts before it is committed: as long as it may not be, a majority of the old voters may have gone on
+        without it.
         """
         members = self._members
         if members.index <= self._state.committed_index:

@@ -58,9 +58,8 @@ class LeadershipTransfer:
         self._retry_ms = 0
         self._give_way_at_ms = 0  # not before that a leader held up by damage gives way again
         self._give_way_pause_ms = config.preferred_leader_retry_ms_min
-        self._declined: dict[
-            PeerId, int
-        ] = {}  # who did not take over, and until when (ms) another is asked first
+        # Those that did not take over, and until when (ms) others are asked first.
+        self._declined: dict[PeerId, int] = {}
 
     def start(self, now_ms: int) -> None:
         """A new leader. It is not the preferred one for some reason, which may not be over yet."""
@@ -148,7 +147,7 @@ class LeadershipTransfer:
         return max(able, key=lambda peer: self._dispatchers[peer].match_index, default=None)
 
     def _not_asked_yet(self) -> PeerId | None:
-        """As most_caught_up(), of those who have not declined; or who declined first, as they may take over by now."""
+        """As most_caught_up(), of those that have not declined, or else of the first that did: it may be able now."""
         able = [peer for peer in self._dispatchers if self.check(peer) is None]
         return min(
             able,

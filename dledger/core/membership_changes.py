@@ -1,7 +1,7 @@
 """The leader's side of changes of the members: which may be made now, and those that no operator has to ask for.
 
 One voter comes or goes at a time, and the next change waits until the last one and an entry of the leader's own term
-are committed: then any majority of before and any of after have a member in common, whoever else led in between (the
+are committed: then any majority of the old voters and any of the new ones meet, whoever else led in between (the
 flaw of single-server changes without the second condition: Ongaro to raft-dev, July 2015).
 
 A disk is replaced in three changes of that kind: the voter that came back with another disk becomes a learner, the
@@ -220,7 +220,7 @@ class MembershipChanges:
 
     def _is_unsettled(self) -> bool:
         """The last change moved a voter and is committed, which a member that starts does not know: as far as it is
-        concerned that takes the voters of before as well. It is said once more, and nobody asks for them any more.
+        concerned that takes the old voters as well. It is said once more, and nobody asks for them any more.
         """
         before = self._members.before
         return before is not None and before.voters.keys() != self._members.value.voters.keys()

@@ -23,8 +23,8 @@ class QuorumAckChecker:
 
     Invariant: committed_index covers only entries that a majority holds durably, and moves by counting only to entries
     of the leader's own term (Raft, 5.4.2): an older entry on a majority may still be overwritten by another leader.
-    Until an entry that adds a voter is committed, by a majority without the new one as well: who has not got that entry
-    does not ask the new one, which may be the only one that is left to tell.
+    Until an entry that adds a voter is committed, by a majority without the new one as well: a member without that
+    entry does not ask the new one, which may be the only one that is left to tell.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class QuorumAckChecker:
 
     def _index_of_before(self) -> Index:
         """The highest one that a majority reached of those who were voters before the last membership entry and still
-        are. One that has come back with another disk elects nobody with a view of before, and could hold this up for
+        are. One that has come back with another disk elects nobody with an old view, and could hold this up for
         ever: its seat is taken only when the change is committed.
         """
         members, watermarks = self._members, self._watermarks

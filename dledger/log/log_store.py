@@ -278,7 +278,7 @@ class LogStore(CutLog):
         """The last entry in front of the first one that the mark on disk has to tell of and does not: that says who the
         members are, or begins a data file. The end if there is none.
 
-        Who lost a file with these would not know that it lost something, or whose votes count.
+        A member that lost a file with these would not know that it lost something, or whose votes count.
         """
         mark, on_disk = self._mark, self._mark_on_disk  # a cut has lowered the one, and not yet the other
         index = self.ledger_end_index

@@ -160,7 +160,7 @@ class Availability:
         if phase.name == "calm":
             self._healed_ns = phase.at_ns
         elif phase.name == "drain" and self._under_way > 0:
-            # Who waits for an answer tries still.
+            # A sender that waits for an answer tries still.
             self._try(phase.at_ns)
         return iter(())
 

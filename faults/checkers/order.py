@@ -1,6 +1,6 @@
 """What was acknowledged before another send began lies before it in their queue.
 
-Of one producer this is the order that RocketMQ promises to who sends one after the other. It holds between producers
+Of one producer this is the order that RocketMQ promises, if it sends one after the other. It holds between producers
 as well, for an acknowledged message is committed, and what is sent later is appended behind it. Of sends that overlap
 in time the order says nothing. One whose end nobody knows is judged by where it is read back.
 """

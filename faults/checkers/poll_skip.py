@@ -1,4 +1,4 @@
-"""Who reads a queue gets each message of it: offsets are dense, and a group that is to get all gets all."""
+"""A group that reads a queue gets each message of it: offsets are dense, and a group that is to get all gets all."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from faults.checkers.checker import Place, Queue, Violation, queue_of
 from faults.history import READ_BACK, Assigned, Phase, Poll, QueueEnd, Record, Run
 
 RANGES_PER_QUEUE_MAX: Final = 20
-_MARKED_MAX: Final = (
-    1 << 28
-)  # offsets; who is sent further by a broken broker is named for the skip, and not marked
+# Offsets. A consumer that a broken broker sends further is named for the skip, and not marked.
+_MARKED_MAX: Final = 1 << 28
 
 
 class PollSkip:

@@ -29,7 +29,7 @@ class GroupConsumer:
         await self._member.start()
 
     async def close(self) -> None:
-        """Leaves the group, after a last commit unless `auto_commit` is off. Who waits for messages gets none.
+        """Leaves the group, after a last commit unless `auto_commit` is off. A task that waits for messages gets none.
 
         Cancelled, it leaves out what it was at, and still ends all that this consumer holds.
         """

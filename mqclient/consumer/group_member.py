@@ -39,7 +39,7 @@ OnAssignment = Callable[[Sequence[MessageQueue]], None]
 """Is called with the queues of a member whenever they have changed."""
 
 LAST_COMMIT_TIMEOUT_S = 3.0
-# The broker waits 10 s for the whole of it: who asked shall hear that nobody wanted the message, and not of silence.
+# The broker waits 10 s for the whole of it: the tool shall hear that nobody wanted the message, and not of silence.
 HAND_OVER_TIMEOUT_S = 5.0
 # Java's. A broadcasting member finds its offsets file again by its client id, so that holds no process id.
 BROADCASTING_INSTANCE_NAME = "DEFAULT"
@@ -122,7 +122,7 @@ class GroupMember:
 
     @property
     def consume_type(self) -> str:
-        """In RocketMQ's words: who polls consumes actively."""
+        """In RocketMQ's words: a consumer that polls is active."""
         return "CONSUME_ACTIVELY" if self.is_lite else "CONSUME_PASSIVELY"
 
     @property
@@ -143,7 +143,7 @@ class GroupMember:
             await check_filters(self.instance, self.group, self._filters.values())
             await self.instance.heartbeat()
         except BaseException:
-            # Who gives up here gets no consumer to close: `async with` has not begun.
+            # A caller that gives up here gets no consumer to close: `async with` has not begun.
             await self.close()
             raise
         self.instance.spawn(self._rebalance_loop())

@@ -103,8 +103,8 @@ class PushConsumer(GroupConsumer):
         The broker keeps count of the attempts (`reconsume_times`), waits longer each time, or as `delay_level` says,
         and after `max_reconsume_times`, or with level -1 at once, moves them to the topic `%DLQ%<group>`. What a broker
         does not take back is left to us: it is delivered again here, and meanwhile its queue's offset stands still.
-        A broadcasting group has no such topics: its members give up, with a line in the log. Who handed a message
-        over with a tool is told that it failed, and it stays where it is.
+        A broadcasting group has no such topics: its members give up, with a line in the log. A tool that
+        handed a message over is told that it failed, and the message stays where it is.
         """
         left = list(batch.messages if messages is None else messages)
         if isinstance(batch, DirectBatch) and left:

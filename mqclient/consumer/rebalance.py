@@ -66,7 +66,7 @@ async def _route(instance: ClientInstance, topic: str) -> TopicRoute | None:
 
 
 def _addresses(route: TopicRoute) -> Iterable[str]:
-    """Leaders first: followers hear of members by the same heartbeats, but later than those who ask the leader."""
+    """Leaders first: followers hear of members by the same heartbeats, but later than the leader."""
     ranked = [
         (id_ != MASTER_ID, name, address)
         for name, addresses in route.brokers.items()

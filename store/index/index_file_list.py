@@ -274,8 +274,8 @@ class IndexFileList:
                     index_file.delete()
 
     def begin_anew(self) -> None:
-        """Nothing of before counts, or is found. The next flush says so durably and takes its files away; a start
-        before that takes them up, all of them. With no job under way.
+        """Forgets all that it has. The next flush says so durably and takes the files away; a start before that takes
+        them up, all of them. With no job under way.
         """
         assert self._job is None, "jobs are settled first"
         for index_file in self._index_files:

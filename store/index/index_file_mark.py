@@ -1,6 +1,7 @@
 """How far the IndexFiles were surely on disk, remembered apart from them.
 
-Their headers cannot say it: a crash may leave a header of after a flush with slots of before, or the other way round.
+Their headers cannot say it: a crash may leave a header from after a flush with slots from before it, and the other
+way round.
 """
 
 from dataclasses import asdict, dataclass, field

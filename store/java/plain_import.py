@@ -119,7 +119,7 @@ class PlainImport:
         quorum_state.close()
 
     def take_over(self, ledger: Ledger) -> ImportedState:
-        """The state that the log begins with, or that its part of before has left. Raises ConfigFilesDamagedError,
+        """The state that the log begins with, or that its older part has left. Raises ConfigFilesDamagedError,
         StoreDamagedError, DiskError.
         """
         disk = self._disk

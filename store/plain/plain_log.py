@@ -50,8 +50,8 @@ class PlainLog(LogStore):
         return record_size_at(self.read(pos, RECORD_SIZE_MIN), pos)
 
     def fault_found(self, first_index: int, last_index: int) -> list[FaultyRange]:
-        """Nothing tells what is damaged more closely than who has found it, and there is no peer that could repair
-        it: the entries are refused until a backup is put back.
+        """Notes the entries as damaged. There is no peer that could repair them: they are refused until a backup is put
+        back.
         """
         first, last = max(Index(first_index), self.ledger_begin_index), Index(last_index)
         faulty = FaultyRange(first, last, self.pos_at(first), self.end_pos_at(last))

@@ -56,8 +56,8 @@ class UnitScrub:
         on_mended: OnMended,
         key_rows: KeyRows | None = None,
     ) -> None:
-        """`kind`: of its jobs. `on_mended`: for who may remember what a damaged unit said. `key_rows`: entries of the
-        IndexFiles are compared as well.
+        """`kind`: of its jobs. `on_mended`: for objects that remember what a damaged unit said. `key_rows`: entries of
+        the IndexFiles are compared as well.
         """
         self.has_passed_over = False
         self.mended = 0  # units, since the start

@@ -278,7 +278,7 @@ class Soup:
             self.group.read(node_id, (self._read_count, len(self.judge.committed) - 1))
 
     def _change_members(self) -> None:
-        """A leader takes somebody in or out; who is in already, or may not go, is refused."""
+        """A leader takes a member in or out; one that is in already, or may not go, is refused."""
         random = self._change_random
         leaders = [node for node in self.group.nodes.values() if node.member and node.member.leader_ready]
         if not leaders:

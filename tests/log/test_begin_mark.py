@@ -233,7 +233,7 @@ def test_on_a_disk_without_space_the_mark_moves_when_there_is_some() -> None:
 
 
 def test_only_a_mark_that_is_raised_waits_for_space() -> None:
-    """Not a start, of a store of before there was such a file, nor what is to free space, nor a cut."""
+    """Not the start of a store from before there was such a file, nor what is to free space, nor a cut."""
     disk = CrashDisk()
     log = LogStore.open(disk, config())
     fill(log, 60)

@@ -92,7 +92,7 @@ def test_two_wiped_members_do_not_form_a_second_group_while_the_third_is_away() 
 
 
 def test_a_peer_that_has_not_noticed_that_a_disk_went_forms_a_group_that_the_others_refuse() -> None:
-    """The connection to the disk of before stands there still; the others see the new one. Who has formed alone
+    """The connection to the old disk stands there still; the others see the new one. Who has formed alone
     comes back with an empty directory.
     """
     n0, n1 = formation("n0"), formation("n1")

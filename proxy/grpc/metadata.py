@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from proxy.grpc.call import GrpcStatus
@@ -15,8 +15,20 @@ OK_TRAILERS: Fields = [(b"grpc-status", b"0")]
 
 _TIMEOUT = re.compile(r"([0-9]{1,8})([HMSmun])", re.ASCII)
 _SECONDS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+_HTTP_FIELDS = frozenset({":method", ":scheme", ":path", ":authority"})
+# Of HTTP/1, where they are about a connection.
+_CONNECTION_FIELDS = frozenset(
+    {"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"}
+)
 # What is HTTP's or gRPC's own. Handlers see the client's fields alone.
-_NOT_METADATA = frozenset({"te", "content-type", "grpc-timeout", "grpc-encoding", "grpc-accept-encoding"})
+_NOT_METADATA = _CONNECTION_FIELDS | {
+    "te",
+    "content-type",
+    "content-length",
+    "grpc-timeout",
+    "grpc-encoding",
+    "grpc-accept-encoding",
+}
 _PLAIN = frozenset(range(0x20, 0x7F)) - {ord("%")}
 
 
@@ -28,39 +40,72 @@ class BadRequest(Exception):
         self.http_status = http_status
 
 
-@dataclass(frozen=True, slots=True)
+class MalformedRequestError(Exception):
+    """The header fields are no request of HTTP/2 (RFC 9113, section 8.3)."""
+
+
+@dataclass(slots=True)
 class Request:
-    path: str
-    metadata: Mapping[str, str]
-    timeout_s: float | None
+    """`refusal`: why it is not served, although it is a sound request of HTTP/2."""
 
-
-def read_request(fields: Iterable[tuple[bytes, bytes]], hidden: Collection[str] = ()) -> Request:
-    """Read the header fields of a request. Raises BadRequest. Metadata with a name in `hidden` is left out."""
-    metadata: dict[str, str] = {}
-    method = path = content_type = ""
+    metadata: dict[str, str]
+    path: str = ""
     timeout_s: float | None = None
-    for raw_name, raw_value in fields:
-        name, value = raw_name.decode("latin-1"), raw_value.decode("utf-8", "replace")
-        if name[:1] == ":":
-            if name == ":path":
-                path = value
-            elif name == ":method":
-                method = value
-        elif name in _NOT_METADATA:
-            if name == "content-type":
-                content_type = value
-            elif name == "grpc-timeout":
-                timeout_s = parse_timeout(value)
+    content_type: str = ""
+    content_size: int | None = None  # as the client announces it
+    refusal: BadRequest | None = None
+
+
+def read_request(fields: Iterable[tuple[str, str]], hidden: Collection[str] = ()) -> Request:
+    """Read the header fields of a request. Raises MalformedRequestError.
+
+    Metadata with a name in `hidden` is left out.
+    """
+    http: dict[str, str] = {}
+    metadata: dict[str, str] = {}
+    request = Request(metadata)
+    are_https_own = True  # those come first
+    for name, value in fields:
+        if name[0] == ":":
+            if not are_https_own or name not in _HTTP_FIELDS or name in http:
+                raise MalformedRequestError(f"{name} is no field of a request, comes twice, or after others")
+            http[name] = value
+            continue
+        are_https_own = False
+        if name in _NOT_METADATA:
+            _read_field(request, name, value)
         elif name not in hidden:
             metadata[name] = f"{metadata[name]},{value}" if name in metadata else value
+    request.path = http.get(":path", "")
+    method = http.get(":method", "")
+    if not request.path or not method or not http.get(":scheme"):
+        raise MalformedRequestError("method, path or scheme is missing")
     if method != "POST":
-        raise BadRequest(405, f"gRPC is served here: the method is {method}, and only POST is taken")
-    if not content_type.startswith("application/grpc"):
-        raise BadRequest(
-            415, f"gRPC is served here: the content-type is {content_type!r}, and application/grpc is taken"
+        request.refusal = BadRequest(
+            405, f"gRPC is served here: the method is {method}, and only POST is taken"
         )
-    return Request(path, metadata, timeout_s)
+    elif not request.content_type.startswith("application/grpc"):
+        request.refusal = BadRequest(
+            415,
+            f"gRPC is served here: the content-type is {request.content_type!r}, and application/grpc is taken",
+        )
+    return request
+
+
+def _read_field(request: Request, name: str, value: str) -> None:
+    if name == "grpc-timeout":
+        try:
+            request.timeout_s = parse_timeout(value)
+        except BadRequest as error:
+            request.refusal = error
+    elif name == "content-type":
+        request.content_type = value
+    elif name == "content-length":
+        if not (value.isascii() and value.isdigit()):
+            raise MalformedRequestError(f"content-length is {value!r}")
+        request.content_size = int(value)
+    elif name in _CONNECTION_FIELDS or (name == "te" and value != "trailers"):
+        raise MalformedRequestError(f"{name} is about a connection of HTTP/1")
 
 
 def parse_timeout(text: str) -> float:

@@ -12,13 +12,15 @@ from typing import Protocol
 
 from proxy.grpc.call import Call, CallClosed, GrpcError, GrpcStatus
 from proxy.grpc.messages import IncomingBudget, MessageAssembler, encode_message
-from proxy.grpc.metadata import RESPONSE_HEADERS, Fields
 
 
 class Carrier(Protocol):
     """The connection, as its streams see it."""
 
-    def send_headers(self, stream: ServerStream, fields: Fields) -> None: ...
+    def send_headers(self, stream: ServerStream) -> None: ...
+
+    def send_header_block(self, stream: ServerStream, block: bytes) -> None:
+        """Send other response headers than those of gRPC."""
 
     def pump(self, stream: ServerStream) -> None:
         """Send of the outbox what the windows let through, the rest later."""
@@ -53,6 +55,7 @@ class ServerStream(Call):
         "_receiver",
         "_withheld_size",
         "carrier",
+        "discards",
         "ended",
         "headers_sent",
         "id",
@@ -75,6 +78,7 @@ class ServerStream(Call):
         super().__init__(path, metadata, peer, deadline)
         self.id = stream_id
         self.request_ended = False  # the client has sent all
+        self.discards = False  # what it sends is no gRPC
         self.headers_sent = False
         self.ended = False  # nothing more leaves: the status has been sent, or the stream was reset
         self.outbox: deque[Unsent] = deque()
@@ -109,7 +113,7 @@ class ServerStream(Call):
 
     def send_headers(self) -> None:
         if not self.headers_sent and not self.ended:
-            self.carrier.send_headers(self, RESPONSE_HEADERS)
+            self.carrier.send_headers(self)
 
     async def send(self, payload: bytes) -> None:
         if self.ended:
@@ -159,6 +163,9 @@ class ServerStream(Call):
         """Nothing more leaves or arrives. Whoever waits for that is told."""
         self.ended = True
         self._hold(-self._held_size)
+        if self._withheld_size:
+            size, self._withheld_size = self._withheld_size, 0
+            self.carrier.give_back(self, size)
         self._wake_receiver()
         for unsent in self.outbox:
             if unsent.waiter is not None and not unsent.waiter.done():

@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from proxy.grpc.call import GrpcError, GrpcStatus
 from proxy.grpc.messages import MessageAssembler, encode_message
-from proxy.grpc.metadata import BadRequest, parse_timeout, percent_encode, read_request, status_trailers
+from proxy.grpc.metadata import (
+    BadRequest,
+    MalformedRequestError,
+    parse_timeout,
+    percent_encode,
+    read_request,
+    status_trailers,
+)
 
 
 @given(st.lists(st.binary(max_size=40)), st.lists(st.integers(1, 12), min_size=1))
@@ -57,32 +64,58 @@ def test_a_timeout_of_another_form_is_refused(text: str) -> None:
         parse_timeout(text)
 
 
-def _request(*more: tuple[bytes, bytes], method: bytes = b"POST") -> list[tuple[bytes, bytes]]:
-    return [(b":method", method), (b":path", b"/a.B/C"), (b"content-type", b"application/grpc"), *more]
+def _request(*more: tuple[str, str], method: str = "POST") -> list[tuple[str, str]]:
+    http = [(":method", method), (":scheme", "http"), (":path", "/a.B/C")]
+    return [*http, ("content-type", "application/grpc"), *more]
 
 
 def test_metadata_is_what_the_client_set() -> None:
-    fields = _request(
-        (b"te", b"trailers"), (b"x-mq-client-id", b"c1"), (b"k", b"1"), (b"k", b"2"), (b"d-bin", b"AAE=")
-    )
-    request = read_request(fields, hidden={"x-mq-channel-id"})
+    fields = _request(("te", "trailers"), ("x-mq-client-id", "c1"), ("k", "1"), ("k", "2"), ("d-bin", "AAE="))
+    request = read_request(fields)
     assert request.path == "/a.B/C"
     assert request.metadata == {"x-mq-client-id": "c1", "k": "1,2", "d-bin": "AAE="}
     assert request.timeout_s is None
+    assert request.refusal is None
 
 
 def test_metadata_that_only_a_server_sets_is_left_out() -> None:
-    request = read_request(_request((b"x-mq-channel-id", b"stolen")), hidden={"x-mq-channel-id"})
+    request = read_request(_request(("x-mq-channel-id", "stolen")), hidden={"x-mq-channel-id"})
     assert request.metadata == {}
 
 
-def test_a_request_that_is_not_grpc_is_told_what_is_taken() -> None:
-    with pytest.raises(BadRequest, match="the method is GET") as refused:
-        read_request(_request(method=b"GET"))
-    assert refused.value.http_status == 405
-    with pytest.raises(BadRequest, match="the content-type is 'text/html'") as refused:
-        read_request([(b":method", b"POST"), (b"content-type", b"text/html")])
-    assert refused.value.http_status == 415
+@pytest.mark.parametrize(
+    ("fields", "http_status", "told"),
+    [
+        (_request(method="GET"), 405, "the method is GET"),
+        (_request()[:3], 415, "the content-type is ''"),
+        (_request(("grpc-timeout", "soon")), 400, "grpc-timeout is 'soon'"),
+    ],
+)
+def test_a_request_that_is_not_grpc_is_told_what_is_taken(
+    fields: list[tuple[str, str]], http_status: int, told: str
+) -> None:
+    refusal = read_request(fields).refusal
+    assert refusal is not None
+    assert refusal.http_status == http_status
+    assert told in str(refusal)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        _request()[1:],
+        [*_request(), (":path", "/late")],
+        [(":path", "/twice"), *_request()],
+        [(":status", "200"), *_request()],
+        _request(("connection", "close")),
+        _request(("te", "gzip")),
+        _request(("content-length", "-1")),
+        _request(("content-length", "٣")),
+    ],
+)
+def test_a_request_that_http_forbids_is_malformed(fields: list[tuple[str, str]]) -> None:
+    with pytest.raises(MalformedRequestError):
+        read_request(fields)
 
 
 def test_a_status_message_is_percent_encoded() -> None:

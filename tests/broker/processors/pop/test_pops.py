@@ -111,6 +111,36 @@ def test_the_offset_is_that_of_the_group_and_may_be_set_back(client: PopClient) 
     assert broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit_fields(3)).code == ResponseCode.SUCCESS
 
 
+def test_an_offset_that_is_moved_on_leaves_what_is_in_flight_to_its_consumers(client: PopClient) -> None:
+    """As `skip what is there`: what was given out is not skipped."""
+    broker = client.broker
+    messages = client.pop(queueId="0", maxMsgNums="2")
+    reset = {"topic": "T", "group": "g", "timestamp": "-1", "isForce": "true", "queueId": "0", "offset": "3"}
+    assert broker.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset).code == ResponseCode.SUCCESS
+    assert client.pop(queueId="0") == []
+    client.ack(messages[0])
+    broker.run_for(11_000)
+    assert bodies(client.pop(queueId="0")) == [messages[1].body]
+
+
+def test_a_filter_that_matches_seldom_comes_to_its_message_in_its_turns(tmp_path: Path) -> None:
+    """Each pop ends after the part of the way for which it has time, and the next one goes on from there."""
+    client = PopClient(OneBroker(tmp_path, "maxFilterMessageSize=40\n"), exp="C", maxMsgNums="1")
+    client.send(*[b"x"] * 100, tag="B")
+    client.send(b"wanted", tag="C")
+    broker = client.broker
+    found: list[bytes] = []
+    for _ in range(10):
+        request = broker.new_request(RequestCode.POP_MESSAGE, pop_fields(exp="C", maxMsgNums="1"))
+        broker.receive([request])
+        broker.now_ms += 1000
+        broker.settle()
+        answer = broker.channel.response_to(request.opaque)
+        assert answer is not None
+        found += bodies(popped(answer)) if answer.code == ResponseCode.SUCCESS else []
+    assert found == [b"wanted"]
+
+
 def test_a_topic_that_is_deleted_takes_its_popped_messages_along(client: PopClient) -> None:
     messages = client.pop()
     broker = client.broker

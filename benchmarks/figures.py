@@ -76,6 +76,7 @@ HOW_TO_READ_KINDS = f"""\
 - Timers: per second, from the second in which all are due to the last one · CPU time · p50 · p99 of how late a group
   gets them.
 - Filters: messages of the topic per second · brought per second · CPU time for each message of the topic.
+- Pops: messages that are popped and acknowledged, each by itself, per second · CPU time for each.
 - Memory of all brokers: anonymous · with the files that are mapped.
 - Kills, each with a start at once: until a send is acknowledged · until a timer has come that falls due meanwhile.
 

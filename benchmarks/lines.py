@@ -81,6 +81,11 @@ def filtered_line(name: str, kind: str, expression: str) -> Line:
     return Line(f"one message of ten, {name}", "filtered", "read", options)
 
 
+def pops_line(name: str, batch: int, consumers: int, count: int) -> Line:
+    options = (("topic", "Popped"), ("batch", batch), ("senders", consumers), ("conns", 8), ("count", count))
+    return Line(f"{name} and acknowledged, {consumers} consumers", "fill", "pop", options)
+
+
 def recovery_line(name: str, victims: str) -> Line:
     """`victims`: which brokers are killed, and started again at once."""
     options = (("topic", "Pending"), ("due", f"Due-{victims}"), ("size", 128))
@@ -97,7 +102,7 @@ _PENDING_OPTIONS = (
     *(("topic", "Pending"), ("conns", 8), ("size", 128), ("count", 500_000)),
     *(("deliver-after", 14_400), ("deliver-within", 43_200)),
 )
-# Of transactions, timers and filters, by mode.
+# Of transactions, timers, filters and pops, by mode.
 KIND_LINES = {
     "page cache": (
         *_TRANSACTIONS,
@@ -123,6 +128,15 @@ KIND_LINES = {
             "SQL92",
             "price BETWEEN 100 AND 500 AND color IN ('red', 'blue') AND (size IS NULL OR size <> 'L')",
         ),
+        Line(
+            "100,000 messages to be popped are sent, 128 B",
+            "fill",
+            "fill",
+            (("topic", "Popped"), ("conns", 8), ("size", 128), ("count", 100_000)),
+            tries=1,
+        ),
+        pops_line("popped by 32", 32, 8, 100_000),
+        pops_line("popped one by one", 1, 64, 20_000),
     ),
     "fsync": _TRANSACTIONS,
     PENDING: (

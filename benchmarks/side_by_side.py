@@ -3,7 +3,7 @@
     python benchmarks/side_by_side.py --quick                          # this code and NATS, some minutes
     python benchmarks/side_by_side.py --tree before=../other-checkout   # and an older state of the code
     python benchmarks/side_by_side.py --docs                           # writes docs/benchmarks.md and its plot
-    python benchmarks/side_by_side.py --kinds --oracle ORACLE          # transactions, timers and SQL92, beside RocketMQ
+    python benchmarks/side_by_side.py --kinds --oracle ORACLE          # other kinds and pops, beside RocketMQ
 
 Each round takes every system once per mode, so that the machine's better and worse minutes fall on all of them; told
 are the medians of the rounds. With each line stands how much of a core anything else used. Where that is more than
@@ -178,7 +178,7 @@ def parse_options() -> argparse.Namespace:
     add(
         "--kinds",
         action="store_true",
-        help="transactions, timers and filters instead, beside RocketMQ's plain broker",
+        help="transactions, timers, filters and pops instead, beside RocketMQ's plain broker",
     )
     add(
         "--tree",

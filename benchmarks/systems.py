@@ -58,7 +58,7 @@ class System(Protocol):
 
 
 PLAIN = frozenset({"send", "tail", "read", "idle"})
-EVERYTHING = PLAIN | {"start", "fill", "timers", "recovery"}
+EVERYTHING = PLAIN | {"start", "fill", "timers", "recovery", "pop"}
 
 
 class Ours:

@@ -5,13 +5,14 @@
 //	load read -system remoting -at 127.0.0.1:9876 -topic T
 //	load idle -pids "101 102 103"
 //
-// And of RocketMQ's protocol alone (kinds.go):
+// And of RocketMQ's protocol alone (kinds.go, pops.go):
 //
 //	load send -transactions -at 127.0.0.1:9876 -topic T
 //	load fill -at 127.0.0.1:9876 -topic T -count 100000 -every 10
 //	load read -at 127.0.0.1:9876 -topic T -expression "price > 100" -expression-type SQL92
 //	load timers -at 127.0.0.1:9876 -topic T -count 50000
 //	load recovery -at 127.0.0.1:9876 -topic T -due Due
+//	load pop -at 127.0.0.1:9876 -topic T -count 100000 -batch 32
 //
 // send: each sender waits for its own answer before it sends again. With -lone the first sender pauses between its
 // sends, and its times are printed by themselves. tail: the senders keep to -rate together, and each group follows the
@@ -20,7 +21,8 @@
 //
 // With -transactions a send is a half message and the request that commits it. fill: so many messages are sent.
 // timers: they are sent before, and all are due in one second; the times are how late a group has each. recovery: tries
-// until a send is acknowledged and until the due topic has a message.
+// until a send is acknowledged and until the due topic has a message. pop: so many messages, which the topic holds, are
+// popped and acknowledged.
 //
 // Every system is driven by the same loops, so that its client is all that differs.
 package main
@@ -56,7 +58,7 @@ var (
 	kind    = flag.String("system", "remoting", "remoting (RocketMQ's protocol) or nats (JetStream)")
 	at      = flag.String("at", "127.0.0.1:9876", "NameServer, or the servers of NATS with commas")
 	topic   = flag.String("topic", "Load", "topic or stream")
-	senders = flag.Int("senders", 64, "senders, each with one message on its way")
+	senders = flag.Int("senders", 64, "senders, each with one message on its way; pop: consumers")
 	conns   = flag.Int("conns", 1, "connections that the senders share")
 	size    = flag.Int("size", 1024, "bytes of a body")
 	queues  = flag.Int("queues", 8, "queues of a topic that is made")
@@ -67,7 +69,8 @@ var (
 	warmup  = flag.Float64("warmup", 1, "seconds before it")
 	pids    = flag.String("pids", "", "processes of the system")
 	beside  = flag.String("beside", "", "processes that are part of the measurement and not of the system")
-	count   = flag.Int("count", 0, "fill, timers: messages")
+	count   = flag.Int("count", 0, "fill, timers, pop: messages")
+	batch   = flag.Int("batch", 32, "pop: messages of one pop, at most")
 	every   = flag.Int("every", 1, "fill: every so many-th message has tag A and a price above 100")
 	after   = flag.Float64("deliver-after", 0, "fill: seconds until the first one is due; 0: no timers")
 	within  = flag.Float64("deliver-within", 1, "fill: their times are drawn from so many seconds from there")
@@ -80,7 +83,7 @@ var (
 	expressionType = flag.String("expression-type", "TAG", "read: TAG or SQL92")
 )
 
-const commandNames = "send, tail, read, idle, fill, timers or recovery"
+const commandNames = "send, tail, read, idle, fill, timers, recovery or pop"
 
 // scanned counts the messages between which a filter chose.
 var scanned atomic.Int64
@@ -103,6 +106,7 @@ func main() {
 	}
 	commands := map[string]func(system) (map[string]any, error){
 		"send": send, "tail": tail, "read": read, "idle": idle, "fill": fill, "timers": timers, "recovery": recovery,
+		"pop": pops,
 	}
 	run, known := commands[os.Args[1]]
 	if !known || flag.NArg() > 0 {

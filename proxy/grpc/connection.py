@@ -310,7 +310,7 @@ class GrpcConnection(asyncio.Protocol):
         while stream.outbox:
             unsent = stream.outbox[0]
             data, start = unsent.data, unsent.sent_size
-            while start < len(data) and not self._paused:
+            while start < len(data) and not self._paused and not self._closed:
                 room = http2.window_of(stream.id)
                 if room <= 0:
                     break
@@ -320,6 +320,8 @@ class GrpcConnection(asyncio.Protocol):
                 self._unflushed_size += len(piece)
                 if self._unflushed_size >= PENDING_WRITE_LIMIT:
                     self._flush()
+            if stream.ended:
+                return  # the connection was closed while we wrote
             unsent.sent_size = start
             if start < len(data):
                 self._blocked[stream.id] = stream
@@ -333,7 +335,9 @@ class GrpcConnection(asyncio.Protocol):
 
     def _pump_blocked(self) -> None:
         for stream in list(self._blocked.values()):
-            # Those that get no further go to the end, so that the next window is another's.
+            if self._paused or self._http2.out_window <= 0:
+                break
+            # One that gets no further goes to the end, so that the next room is another's.
             del self._blocked[stream.id]
             self.pump(stream)
 

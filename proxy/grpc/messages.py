@@ -11,7 +11,7 @@ MESSAGE_SIZE_MAX = 130 * 1024 * 1024  # RocketMQ's grpcMaxInboundMessageSize
 
 INCOMING_SIZE_MAX = 4 * MESSAGE_SIZE_MAX
 
-_PREFIX = struct.Struct(
+PREFIX = struct.Struct(
     ">B"  # 1: compressed
     "I"  # size of the message
 )
@@ -27,7 +27,7 @@ class IncomingBudget:
 
 
 def encode_message(payload: bytes) -> bytes:
-    return _PREFIX.pack(0, len(payload)) + payload
+    return PREFIX.pack(0, len(payload)) + payload
 
 
 class MessageAssembler:
@@ -39,7 +39,7 @@ class MessageAssembler:
         self._size_max = size_max
         self._pieces: list[bytes] = []
         self._size = 0  # of the pieces
-        self._wanted = _PREFIX.size  # bytes, before there is anything to do
+        self._wanted = PREFIX.size  # bytes, before there is anything to do
 
     @property
     def held_size(self) -> int:
@@ -59,10 +59,10 @@ class MessageAssembler:
         messages = []
         start = 0
         while True:
-            if len(data) - start < _PREFIX.size:
-                self._wanted = _PREFIX.size
+            if len(data) - start < PREFIX.size:
+                self._wanted = PREFIX.size
                 break
-            compressed, size = _PREFIX.unpack_from(data, start)
+            compressed, size = PREFIX.unpack_from(data, start)
             if compressed:
                 raise GrpcError(
                     GrpcStatus.UNIMPLEMENTED,
@@ -73,11 +73,11 @@ class MessageAssembler:
                     GrpcStatus.RESOURCE_EXHAUSTED,
                     f"the message has {size} bytes, more than the {self._size_max} that are taken",
                 )
-            end = start + _PREFIX.size + size
+            end = start + PREFIX.size + size
             if end > len(data):
                 self._wanted = end - start
                 break
-            messages.append(data[start + _PREFIX.size : end])
+            messages.append(data[start + PREFIX.size : end])
             start = end
         self._size = len(data) - start
         if self._size:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from proxy.grpc.call import Call, CallClosed, GrpcError, GrpcStatus
-from proxy.grpc.messages import IncomingBudget, MessageAssembler, encode_message
+from proxy.grpc.messages import PREFIX, IncomingBudget, MessageAssembler, encode_message
 
 
 class Carrier(Protocol):
@@ -105,7 +105,7 @@ class ServerStream(Call):
             finally:
                 self._receiver = None
         message = self._inbox.popleft()
-        self._hold(-len(message))
+        self._hold(-len(message) - PREFIX.size)
         if self._withheld_size and not self._inbox:
             size, self._withheld_size = self._withheld_size, 0
             self.carrier.give_back(self, size)

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from proxy.grpc.header_block import HeaderBlockError, HeaderDecoder, MalformedFieldError, encode_fields
 
-NAMES = st.sampled_from([":path", ":status", "content-type", "x-mq-client-id", "te", "k"]) | st.from_regex(
-    r"[a-z][a-z0-9-]{0,9}", fullmatch=True
+NAMES = st.sampled_from([":path", ":status", "content-type", "x-mq-client-id", "te", "k"]) | st.text(
+    "abcxyz09-_.", min_size=1, max_size=9
 )
 VALUES = st.sampled_from(["", "200", "/", "a" * 300]) | st.text(
-    st.characters(min_codepoint=32, max_codepoint=1000), max_size=40
+    st.characters(min_codepoint=32, max_codepoint=1000), max_size=20
 )
-BLOCKS = st.lists(st.lists(st.tuples(NAMES, VALUES), max_size=12), max_size=8)
+BLOCKS = st.lists(st.lists(st.tuples(NAMES, VALUES), max_size=6), max_size=5)
 
 
 @given(BLOCKS, st.booleans(), st.lists(st.sampled_from([0, 40, 100, 4096]), max_size=3))

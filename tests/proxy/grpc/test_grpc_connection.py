@@ -1,0 +1,495 @@
+"""What ends a connection: silence, floods, clients that do not read; and how a server stops."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+
+import grpc.aio
+import pytest
+import uvloop
+from grpc_fakes import PATH, FrameClient, echo, grpcio_channel, serving
+from h2.errors import ErrorCodes
+from h2.events import ConnectionTerminated, DataReceived, ResponseReceived, StreamReset, TrailersReceived
+from hpack import Encoder
+
+from proxy.grpc import connection as connection_module
+from proxy.grpc import frames
+from proxy.grpc.call import Call, CallClosed
+from proxy.grpc.connection import (
+    CONCURRENT_CALLS_MAX,
+    IDLE_SECONDS,
+    PENDING_WRITE_LIMIT,
+    PING_ANSWER_SECONDS,
+    PING_SECONDS,
+    STRIKES_MAX,
+    GrpcConnection,
+)
+from proxy.grpc.frames import DATA, END_HEADERS, END_STREAM, HEADERS, PING, PREFACE, ErrorCode, frame
+from proxy.grpc.messages import encode_message
+from proxy.grpc.server import GrpcServer
+
+Run = Callable[[Coroutine[object, object, None]], None]
+
+
+@pytest.fixture(params=[asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    runner: Run = request.param
+    return runner
+
+
+class Socket(asyncio.Transport):
+    """A transport whose peer takes what a test lets it take."""
+
+    def __init__(self, connection: GrpcConnection, *, reads: bool = True) -> None:
+        super().__init__()
+        self.written = bytearray()
+        self.state = "open"
+        self._connection = connection
+        self._reads = reads
+        self._high = 0
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return ("127.0.0.1", 5) if name == "peername" else default
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._high = high or 0
+
+    def get_write_buffer_size(self) -> int:
+        return 0 if self._reads else len(self.written)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        was_below = self.get_write_buffer_size() <= self._high
+        self.written += data
+        if was_below and self.get_write_buffer_size() > self._high:
+            self._connection.pause_writing()
+
+    def close(self) -> None:
+        self._end("closed")
+
+    def abort(self) -> None:
+        self._end("aborted")
+
+    def _end(self, how: str) -> None:
+        if self.state == "open":
+            self.state = how
+            self._connection.connection_lost(None)
+
+
+def connected(server: GrpcServer, *, reads: bool = True) -> tuple[GrpcConnection, Socket]:
+    connection = GrpcConnection(server)
+    socket = Socket(connection, reads=reads)
+    connection.connection_made(socket)
+    connection.data_received(PREFACE + frames.settings({}))
+    socket.written.clear()
+    return connection, socket
+
+
+FIELDS = [(":method", "POST"), (":scheme", "http"), (":path", PATH), ("content-type", "application/grpc")]
+BLOCK = Encoder().encode(FIELDS)
+
+
+def request(stream_id: int, flags: int = 0) -> bytes:
+    return frame(HEADERS, END_HEADERS | flags, stream_id, BLOCK)
+
+
+async def turns(condition: Callable[[], bool]) -> None:
+    for _ in range(10_000):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it did not come to that")
+
+
+async def waits_for_ever(call: Call) -> None:
+    await call.receive()
+    await asyncio.get_running_loop().create_future()
+
+
+def test_a_silent_client_is_asked_and_then_left() -> None:
+    async def main() -> None:
+        async with serving({PATH: waits_for_ever}) as server:
+            connection, socket = connected(server)
+            connection.data_received(request(1))
+            now = asyncio.get_running_loop().time()
+            connection.look(now + PING_SECONDS - 1)
+            assert socket.written == b""
+            connection.look(now + PING_SECONDS + 1)
+            assert socket.written == frame(PING, 0, 0, b"are you?")
+            connection.look(now + PING_SECONDS + PING_ANSWER_SECONDS)
+            assert socket.state == "open"
+            connection.look(now + PING_SECONDS + PING_ANSWER_SECONDS + 2)
+            assert socket.state == "aborted"
+            assert server.connection_count == 0
+
+    asyncio.run(main())
+
+
+def test_a_client_that_answers_stays_as_long_as_it_has_a_call() -> None:
+    async def main() -> None:
+        async with serving({PATH: waits_for_ever}) as server:
+            connection, socket = connected(server)
+            connection.data_received(request(1))
+            now = asyncio.get_running_loop().time()
+            for second in range(int(3 * IDLE_SECONDS)):
+                connection.look(now + second)
+                if socket.written:
+                    connection._read_at = now + second
+                    connection._pinged_at = None
+                    socket.written.clear()
+            assert socket.state == "open"
+
+    asyncio.run(main())
+
+
+def test_a_connection_without_calls_is_closed_after_a_time() -> None:
+    async def main() -> None:
+        async with serving({PATH: echo}) as server:
+            connection, socket = connected(server)
+            connection.data_received(request(1, END_STREAM))
+            await turns(lambda: connection.call_count == 0)
+            now = asyncio.get_running_loop().time()
+            connection.look(now + IDLE_SECONDS - 1)
+            assert socket.state == "open"
+            connection.look(now + IDLE_SECONDS + 1)
+            assert socket.state == "closed"
+            assert socket.written.endswith(frames.goaway(1, ErrorCode.NO_ERROR))
+
+    asyncio.run(main())
+
+
+def test_calls_that_are_reset_at_once_cost_no_more_than_those_that_are_open() -> None:
+    """CVE-2023-44487: a reset call leaves its place only when its handler has ended."""
+    running = 0
+    most = 0
+
+    async def slow_to_end(call: Call) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            for _ in range(50):
+                await asyncio.sleep(0)
+            raise
+        finally:
+            running -= 1
+
+    async def main() -> None:
+        async with serving({PATH: slow_to_end}) as server:
+            connection, socket = connected(server)
+            for first in range(1, 8 * CONCURRENT_CALLS_MAX, 400):
+                stream_ids = range(first, first + 400, 2)
+                connection.data_received(b"".join(map(request, stream_ids)))
+                await asyncio.sleep(0)
+                connection.data_received(
+                    b"".join(frames.rst_stream(each, ErrorCode.CANCEL) for each in stream_ids)
+                )
+                connection.look(asyncio.get_running_loop().time())
+            assert socket.state == "open"
+            assert CONCURRENT_CALLS_MAX // 2 < most <= CONCURRENT_CALLS_MAX
+            connection.abort()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [
+        frame(PING, 0, 0, b"12345678"),
+        frames.settings({}),
+        frame(DATA, 0, 1),
+        frames.window_update(0, 1),
+        frame(99, 0, 0),
+        request(3) + frames.rst_stream(3, ErrorCode.CANCEL),
+    ],
+    ids=["pings", "settings", "empty data", "windows", "unknown", "resets"],
+)
+def test_a_flood_of_frames_that_carry_nothing_ends_the_connection(
+    empty: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    def numbered(number: int) -> bytes:
+        stream_id = 3 + 2 * number
+        return request(stream_id) + frames.rst_stream(stream_id, ErrorCode.CANCEL)
+
+    async def main() -> None:
+        async with serving({PATH: waits_for_ever}) as server:
+            connection, socket = connected(server)
+            connection.data_received(request(1))
+            is_reset = empty[3] == HEADERS
+            for number in range(STRIKES_MAX + 1):
+                connection.data_received(numbered(number) if is_reset else empty)
+            assert socket.state == "closed"
+            assert (
+                frames.goaway(connection._http2.highest_stream_id, ErrorCode.ENHANCE_YOUR_CALM)
+                in socket.written
+            )
+
+    asyncio.run(main())
+    assert "frames that carry nothing" in caplog.text
+
+
+def test_pings_of_a_client_that_is_sent_data_are_no_flood() -> None:
+    """grpcio and Go measure the way with a PING for each piece of data."""
+
+    async def main() -> None:
+        async with serving({PATH: echo}) as server:
+            connection, socket = connected(server)
+            connection.data_received(request(1))
+            for _ in range(3):
+                for _ in range(STRIKES_MAX - 10):
+                    connection.data_received(frame(PING, 0, 0, b"12345678"))
+                socket.written.clear()
+                connection.data_received(frame(DATA, 0, 1, encode_message(b"x")))
+                await turns(lambda: bool(socket.written))
+            assert socket.state == "open"
+
+    asyncio.run(main())
+
+
+def test_answers_that_nobody_reads_end_the_connection(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages wait in their calls, but statuses and answers to frames must leave: they are bounded together."""
+    monkeypatch.setattr(connection_module, "PENDING_WRITE_MAX", 100_000)
+
+    async def main() -> None:
+        async with serving({}) as server:
+            connection, socket = connected(server, reads=False)
+            stream_id = 1
+            while socket.state == "open":
+                connection.data_received(request(stream_id, END_STREAM))
+                await asyncio.sleep(0)
+                stream_id += 2
+                connection.look(asyncio.get_running_loop().time())
+                assert len(socket.written) < 101_000
+            assert socket.state == "aborted"
+
+    asyncio.run(main())
+    assert "does not read its answers" in caplog.text
+
+
+def test_messages_wait_in_their_calls_while_the_client_does_not_read() -> None:
+    sent = 0
+
+    async def send_without_end(call: Call) -> None:
+        nonlocal sent
+        while True:
+            await call.send(b"x" * 10_000)
+            sent += 10_000
+
+    async def main() -> None:
+        async with serving({PATH: send_without_end}) as server:
+            connection, socket = connected(server, reads=False)
+            connection.data_received(frames.settings({frames.Setting.INITIAL_WINDOW_SIZE: 2**30}))
+            connection.data_received(frames.window_update(0, 2**30))
+            for stream_id in range(1, 41, 2):
+                connection.data_received(request(stream_id, END_STREAM))
+            for _ in range(1000):
+                await asyncio.sleep(0)
+            assert len(socket.written) < 2 * PENDING_WRITE_LIMIT
+            assert PENDING_WRITE_LIMIT // 2 < sent < 2 * PENDING_WRITE_LIMIT
+            before = sent
+            socket.written.clear()
+            connection.resume_writing()
+            for _ in range(1000):
+                await asyncio.sleep(0)
+            assert before + PENDING_WRITE_LIMIT // 2 < sent < before + 2 * PENDING_WRITE_LIMIT
+            connection.abort()
+
+    asyncio.run(main())
+
+
+def test_calls_take_turns_when_the_client_reads_again() -> None:
+    async def send_a_lot(call: Call) -> None:
+        await call.send(b"x" * 2_000_000)
+
+    async def main() -> None:
+        async with serving({PATH: send_a_lot}) as server:
+            connection, socket = connected(server, reads=False)
+            connection.data_received(frames.settings({frames.Setting.INITIAL_WINDOW_SIZE: 2**30}))
+            connection.data_received(frames.window_update(0, 2**30))
+            connection.data_received(b"".join(request(stream_id, END_STREAM) for stream_id in (1, 3, 5)))
+            served = set()
+            for _ in range(4):
+                await turns(lambda: len(socket.written) > PENDING_WRITE_LIMIT)
+                written = bytes(socket.written)
+                socket.written.clear()
+                while written:
+                    high, size, kind, _, stream_id = frames.FRAME_HEADER.unpack_from(written)
+                    if kind == DATA:
+                        served.add(stream_id)
+                    written = written[9 + (high << 16) + size :]
+                connection.resume_writing()
+            assert served == {1, 3, 5}
+            connection.abort()
+
+    asyncio.run(main())
+
+
+def test_a_slow_reader_does_not_hold_up_another_client(run: Run) -> None:
+    async def send_a_lot(call: Call) -> None:
+        with contextlib.suppress(CallClosed):
+            await call.send(b"x" * 8_000_000)
+
+    async def main() -> None:
+        handlers = {PATH: send_a_lot, "/a.B/C": echo}
+        async with serving(handlers) as server, await FrameClient.connect(server) as slow:
+            slow.request(end=True)
+            await slow.event(DataReceived)
+            async with grpcio_channel(server) as channel:
+                assert await channel.unary_unary("/a.B/C")(b"x") == b"x"
+
+    run(main())
+
+
+def test_requests_that_no_handler_takes_are_bounded_over_all_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def never_receives(call: Call) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    async def main() -> None:
+        async with serving({PATH: never_receives}) as server:
+            server.incoming.size_max = 50_000
+            connection, socket = connected(server)
+            piece = frame(DATA, 0, 1, b"\0\0\1\0\0" + b"x" * 15_000)
+            connection.data_received(request(1) + piece * 3)
+            assert server.incoming.size == 45_015
+            connection.data_received(request(3) + frame(DATA, 0, 3, b"\0\0\1\0\0" + b"x" * 15_000))
+            assert (
+                b"the server holds 45015 bytes of requests, and takes no more: call again later"
+                in socket.written
+            )
+            connection.data_received(frames.rst_stream(1, ErrorCode.CANCEL))
+            assert server.incoming.size == 0
+            connection.abort()
+
+    asyncio.run(main())
+
+
+def test_a_message_that_was_received_counts_no_more() -> None:
+    async def main() -> None:
+        async with serving({PATH: waits_for_ever}) as server:
+            connection, _ = connected(server)
+            connection.data_received(request(1) + frame(DATA, 0, 1, encode_message(b"x" * 100) + b"\0\0"))
+            await turns(lambda: server.incoming.size == 2)
+            connection.abort()
+            assert server.incoming.size == 0
+
+    asyncio.run(main())
+
+
+def test_a_call_that_is_open_ends_well_while_the_server_stops(run: Run) -> None:
+    async def main() -> None:
+        began, go_on = asyncio.Event(), asyncio.Event()
+
+        async def slow(call: Call) -> None:
+            began.set()
+            await go_on.wait()
+            await echo(call)
+
+        async with serving({PATH: slow}) as server, await FrameClient.connect(server) as client:
+            stream_id = client.request()
+            await began.wait()
+            stopping = asyncio.create_task(server.stop())
+            goaway = await client.event(ConnectionTerminated)
+            assert goaway.error_code is ErrorCodes.NO_ERROR
+            assert goaway.last_stream_id == frames.STREAM_ID_MAX
+            # The h2 of this client takes a GOAWAY for the end.
+            client.writer.write(frame(DATA, END_STREAM, stream_id, encode_message(b"the last")))
+            go_on.set()
+            async with asyncio.timeout(10):
+                data = await client.reader.read()
+            assert encode_message(b"the last") in data
+            assert data.endswith(frames.goaway(stream_id, ErrorCode.NO_ERROR))
+            await stopping
+
+    run(main())
+
+
+def test_a_call_that_does_not_end_is_cancelled_when_the_server_stops(run: Run) -> None:
+    ended = False
+
+    async def main() -> None:
+        began = asyncio.Event()
+
+        async def never(call: Call) -> None:
+            nonlocal ended
+            began.set()
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                ended = True
+
+        async with serving({PATH: never}) as server, await FrameClient.connect(server) as client:
+            client.request()
+            await began.wait()
+            await server.stop(0.01)
+            await turns(lambda: ended)
+            await client.closed()
+
+    run(main())
+
+
+def test_clients_of_a_server_that_stops_call_again_elsewhere(run: Run) -> None:
+    """The last GOAWAY tells which call was the last one, so grpcio repeats by itself those that came later."""
+
+    async def main() -> None:
+        async with serving({PATH: echo}) as server, grpcio_channel(server) as channel:
+            method = channel.unary_unary(PATH)
+            assert await method(b"1") == b"1"
+            await server.stop()
+            with pytest.raises(grpc.aio.AioRpcError) as failed:
+                await method(b"2")
+            assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
+
+    run(main())
+
+
+def test_a_browser_is_told_what_is_served_here(run: Run) -> None:
+    async def main() -> None:
+        async with serving({PATH: echo}) as server, await FrameClient.connect(server) as client:
+            stream_id = client.request("/", method="GET", end=True)
+            answer = await client.event(ResponseReceived, stream_id)
+            assert dict(answer.headers)[":status"] == "405"
+            text = await client.event(DataReceived, stream_id)
+            assert text.data == b"gRPC is served here: the method is GET, and only POST is taken\n"
+            await client.event(TrailersReceived, stream_id)
+
+    run(main())
+
+
+def test_a_malformed_request_ends_its_stream_alone(run: Run) -> None:
+    async def main() -> None:
+        async with serving({PATH: echo}) as server, await FrameClient.connect(server) as client:
+            stream_id = client.h2.get_next_available_stream_id()
+            client.h2.config.validate_outbound_headers = False
+            client.h2.send_headers(stream_id, [(":method", "POST"), (":path", PATH)], end_stream=True)
+            client.flush()
+            reset = await client.event(StreamReset, stream_id)
+            assert reset.error_code is ErrorCodes.PROTOCOL_ERROR
+            stream_id = client.request(end=True)
+            await client.event(ResponseReceived, stream_id)
+
+    run(main())
+
+
+def test_a_defect_in_reading_ends_its_connection_alone(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        async with serving({PATH: echo}) as server:
+            with monkeypatch.context() as patched:
+                patched.setattr(connection_module, "read_request", fail)
+                async with await FrameClient.connect(server) as client:
+                    client.request(end=True)
+                    await client.closed()
+            async with grpcio_channel(server) as channel:
+                assert await channel.unary_unary(PATH)(b"x") == b"x"
+
+    run(main())

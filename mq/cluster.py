@@ -15,13 +15,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from mq.cluster_layout import NAMESRV, ClusterLayout, layout_of_json
+from mq.cluster_layout import NAMESRV, PROXY, ClusterLayout, layout_of_json
 from mq.processes import (
     ProcessId,
     command_line,
@@ -103,8 +103,10 @@ class Cluster:
 
     @classmethod
     def _resumed(cls, former: Cluster, layout: ClusterLayout) -> Cluster:
-        if former.layout == layout:
-            return former
+        # The proxy stays, as the conf does, and one may join a cluster that runs.
+        layout = replace(layout, proxy=layout.proxy or former.layout.proxy)
+        if replace(former.layout, proxy=layout.proxy) == layout:
+            return cls(layout, former._processes)
         if former.running():
             raise ClusterError(
                 f"{layout.dir} runs a cluster with other options: `mq cluster down --dir {layout.dir}` first, "
@@ -118,7 +120,8 @@ class Cluster:
         return cls(layout)
 
     def names(self) -> list[str]:
-        return [NAMESRV, *(node.id for node in self.layout.nodes)]
+        proxy = [PROXY] if self.layout.proxy else []
+        return [NAMESRV, *(node.id for node in self.layout.nodes), *proxy]
 
     def process(self, name: str) -> ProcessId | None:
         """The living process of a member, or None."""
@@ -129,6 +132,8 @@ class Cluster:
         return [name for name in self.names() if self.process(name) is not None]
 
     def log_file(self, name: str) -> Path:
+        if name == PROXY:
+            return self.layout.proxy_log
         return self.layout.namesrv_log if name == NAMESRV else self.layout.node(name).log_file
 
     def is_paused(self, name: str) -> bool:
@@ -171,14 +176,14 @@ class Cluster:
         self._wait_for(lambda: not is_stopped(process), f"{name} to resume")
 
     def down(self) -> list[str]:
-        """Ends every process of the cluster, brokers first, so that they can take leave of the NameServer.
+        """Ends every process of the cluster, the NameServer last, so that the others can take leave of it.
 
         Those that do not end on SIGTERM are killed; returns their names.
         """
         with _locked(self.dir):
-            brokers = [name for name in self.running() if name != NAMESRV]
+            others = [name for name in self.running() if name != NAMESRV]
             try:
-                killed = self._end(brokers)
+                killed = self._end(others)
             finally:  # also where a broker outlives its SIGKILL for long, as one that waits for its disk may
                 killed_name_server = self._end([name for name in self.running() if name == NAMESRV])
             self._processes = {}
@@ -213,6 +218,10 @@ class Cluster:
         log_file.parent.mkdir(parents=True, exist_ok=True)
         if name == NAMESRV:
             arguments = ["namesrv", "--host", "127.0.0.1", "--port", str(self.layout.base_port)]
+        elif name == PROXY:
+            conf_file = self.layout.proxy_conf_file
+            conf_file.write_bytes(orjson.dumps(self.layout.proxy_conf(), option=orjson.OPT_INDENT_2))
+            arguments = ["proxy", "-pc", str(conf_file)]
         else:
             node = self.layout.node(name)
             node.conf_file.write_text(self.layout.broker_conf(node))
@@ -273,7 +282,7 @@ class Cluster:
             raise ClusterError("\n".join([*taken, "choose another --base-port, or end that process"]))
 
     def _check_name(self, name: str) -> None:
-        if name != NAMESRV:
+        if name not in self.names():
             self.layout.node(name)
 
     def _running(self, name: str) -> ProcessId:

@@ -25,7 +25,7 @@ app = typer.Typer(
 DirOption = Annotated[
     Path, typer.Option("--dir", help="Where the cluster's conf files, logs, data and state are.")
 ]
-NodeArgument = Annotated[str, typer.Argument(help="n0, n1, …; also namesrv.")]
+NodeArgument = Annotated[str, typer.Argument(help="n0, n1, …; also namesrv, proxy.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON and nothing else.")]
 DEFAULT_DIR = Path("run/cluster")
 
@@ -36,8 +36,14 @@ def up(
     groups: Annotated[int, typer.Option(help="Replica groups.")] = 1,
     directory: DirOption = DEFAULT_DIR,
     base_port: Annotated[
-        int, typer.Option(help="NameServer's port; broker k: +10+10k, Raft +15, HTTP +16.")
+        int, typer.Option(help="NameServer's port; proxy: +1; broker k: +10+10k, Raft +15, HTTP +16.")
     ] = 9876,
+    proxy: Annotated[
+        bool,
+        typer.Option(
+            "--proxy", help="And a gRPC proxy, for RocketMQ's 5.x clients. It stays at the next up."
+        ),
+    ] = False,
     peer_dial: Annotated[
         list[str] | None, typer.Option(metavar="FROM:TO=HOST:PORT", help="FROM reaches TO's Raft port there.")
     ] = None,
@@ -61,6 +67,7 @@ def up(
             base_port=base_port,
             peer_dials=dict(map(parse_peer_dial, peer_dial or ())),
             conf=lines_with_earlier(given, earlier),
+            proxy=proxy,
         )
         if kept := [f"--conf {key}={value}" for key, value in earlier.items() if key not in given]:
             print(f"kept from the last up (--conf key= takes one out): {' '.join(kept)}", file=sys.stderr)
@@ -69,8 +76,11 @@ def up(
 
         wait_serving(cluster, SERVING_TIMEOUT_S)
     took_s = time.monotonic() - began
+    layout = cluster.layout
+    shown_proxy = f", gRPC proxy {layout.proxy_address}" if layout.proxy else ""
     print(
-        f"serving after {took_s:.1f} s: NameServer {layout.namesrv}, {len(layout.nodes)} brokers in {layout.dir}"
+        f"serving after {took_s:.1f} s: NameServer {layout.namesrv}{shown_proxy}, {len(layout.nodes)} brokers "
+        f"in {layout.dir}"
     )
 
 
@@ -99,6 +109,8 @@ def status(directory: DirOption = DEFAULT_DIR, as_json: JsonOption = False) -> N
     title = f"NameServer {told['namesrv']}"
     if told["namesrv_pid"] is None:
         title += " (DOWN)"
+    if told["proxy"] is not None:
+        title += f", gRPC proxy {told['proxy']}" + (" (DOWN)" if told["proxy_pid"] is None else "")
     rows = [_row(node, columns) for node in nodes]
     # With one group its name says the least; with several it says whose leader a member is.
     one_group = ("group",) if len({node["group"] for node in nodes}) == 1 else ()

@@ -1,8 +1,8 @@
 """Which processes make up a cluster on this machine: names, ports, conf files.
 
-Pure values; `cluster.py` starts and ends the processes. Ports: NameServer P; broker k (counted over all groups)
-listens on P+10+10k (and for VIP channels on P+8+10k), its Raft port is P+15+10k, its HTTP port P+16+10k, so clusters
-with base ports 100 apart do not meet (up to 9 brokers).
+Pure values; `cluster.py` starts and ends the processes. Ports: NameServer P; gRPC proxy P+1; broker k (counted over
+all groups) listens on P+10+10k (and for VIP channels on P+8+10k), its Raft port is P+15+10k, its HTTP port P+16+10k, so
+clusters with base ports 100 apart do not meet (up to 9 brokers).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from remoting.address import AddressError, parse_address
 
 HOST = "127.0.0.1"
 NAMESRV = "namesrv"
+PROXY = "proxy"
 CLUSTER_NAME = "DefaultCluster"
 NODES_PER_GROUP_MAX = 9
 NODES_MAX = 27
@@ -76,6 +77,7 @@ class ClusterLayout:
     base_port: int = 9876
     peer_dials: Mapping[str, str] = field(default_factory=dict)
     conf: Mapping[str, str] = field(default_factory=dict)
+    proxy: bool = False
 
     def __post_init__(self) -> None:
         if self.nodes_per_group < 1 or self.groups < 1:
@@ -116,6 +118,23 @@ class ClusterLayout:
         return Path(self.dir) / NAMESRV / "namesrv.log"
 
     @property
+    def proxy_address(self) -> str | None:
+        """None: the cluster has no proxy."""
+        return f"{HOST}:{self.proxy_port}" if self.proxy else None
+
+    @property
+    def proxy_port(self) -> int:
+        return self.base_port + 1
+
+    @property
+    def proxy_log(self) -> Path:
+        return Path(self.dir) / PROXY / "proxy.log"
+
+    @property
+    def proxy_conf_file(self) -> Path:
+        return Path(self.dir) / PROXY / "rmq-proxy.json"
+
+    @property
     def nodes(self) -> list[NodeLayout]:
         made = []
         for k in range(self.nodes_per_group * self.groups):
@@ -143,6 +162,8 @@ class ClusterLayout:
     def ports(self) -> dict[int, str]:
         """Every port of the cluster, with who is to listen there."""
         ports = {self.base_port: NAMESRV}
+        if self.proxy:
+            ports[self.proxy_port] = PROXY
         for node in self.nodes:
             ports |= {node.listen_port: node.id, node.raft_port: node.id, node.http_port: node.id}
         return ports
@@ -172,6 +193,14 @@ class ClusterLayout:
         if dials:
             lines["pyDLedgerPeerDial"] = ";".join(dials)
         return "".join(f"{key}={value}\n" for key, value in (lines | dict(self.conf)).items())
+
+    def proxy_conf(self) -> dict[str, str | int]:
+        """The proxy's conf file as a value."""
+        return {
+            "namesrvAddr": self.namesrv,
+            "grpcServerPort": self.proxy_port,
+            "pyDLedgerBindAddress": HOST,
+        }
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

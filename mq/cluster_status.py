@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from mq.cluster import Cluster
-from mq.cluster_layout import HOST, NAMESRV, NodeLayout
+from mq.cluster_layout import HOST, NAMESRV, PROXY, NodeLayout
 from remoting.security_switches import open_warning
 
 # The first request has a broker load its HTTP server, which takes over a second on a busy machine. A member that lives
@@ -58,9 +58,12 @@ def cluster_status(cluster: Cluster) -> dict[str, Any]:
             status, [other for other in statuses if other["group"] == status["group"]]
         )
     process = cluster.process(NAMESRV)
+    proxy = cluster.process(PROXY)
     return {
         "namesrv": cluster.layout.namesrv,
         "namesrv_pid": process.pid if process is not None else None,
+        "proxy": cluster.layout.proxy_address,
+        "proxy_pid": proxy.pid if proxy is not None else None,
         "nodes": statuses,
     }
 

@@ -41,6 +41,25 @@ def broker(
     _become_server("broker", config, ["-n", namesrv_addr] if namesrv_addr else [], print_config=print_config)
 
 
+def proxy(
+    config: Annotated[
+        Path | None, typer.Option("-c", "--config", help="Conf file as RocketMQ's rmq-proxy.json.")
+    ] = None,
+    namesrv_addr: Annotated[
+        str, typer.Option("-n", "--namesrv", metavar="ADDR", help="Wins over the file.")
+    ] = "",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0: as the conf file says, or 8081.")] = 0,
+    print_config: PrintOption = False,
+) -> None:
+    """Run a gRPC proxy here, for RocketMQ's 5.x clients, until Ctrl-C."""
+    arguments = [
+        *(["-pc", str(config)] if config else []),
+        *(["-n", namesrv_addr] if namesrv_addr else []),
+        *(["--port", str(port)] if port else []),
+    ]
+    _become_server("proxy", None, arguments, print_config=print_config)
+
+
 def _become_server(name: str, config: Path | None, arguments: list[str], *, print_config: bool) -> None:
     """This process turns into the server, which then carries nothing of the command line's libraries."""
     arguments = [*(["-c", str(config)] if config else []), *arguments, *(["-p"] if print_config else [])]
@@ -53,7 +72,7 @@ def admin() -> None:
     raise AssertionError("mq/__main__.py does this one")
 
 
-SERVERS: dict[str, Callable[..., None]] = {"namesrv": namesrv, "broker": broker}
+SERVERS: dict[str, Callable[..., None]] = {"namesrv": namesrv, "broker": broker, "proxy": proxy}
 
 
 def make_app(wanted: str | None = None) -> typer.Typer:

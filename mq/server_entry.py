@@ -1,7 +1,7 @@
-"""Start of the two servers with RocketMQ's flags: `mqnamesrv` and `mqbroker`.
+"""Start of the servers with RocketMQ's flags: `mqnamesrv`, `mqbroker` and `mqproxy`.
 
 argparse alone, and no import of anything that a server does not need: four of these processes are the memory of a
-small cluster. `mq namesrv` and `mq broker` become these same processes.
+small cluster. `mq namesrv`, `mq broker` and `mq proxy` become these same processes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,17 @@ from remoting.errors import RemotingBodyError
 EXIT_FAILED = 1
 EXIT_WRONG_USE = 2
 
-_ONE_DASH = frozenset({"-configFile", "-help", "-namesrvAddr", "-printConfigItem", "-printImportantConfig"})
+_ONE_DASH = frozenset(
+    {
+        "-configFile",
+        "-help",
+        "-namesrvAddr",
+        "-printConfigItem",
+        "-printImportantConfig",
+        "-proxyConfigPath",
+        "-proxyMode",
+    }
+)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 log = logging.getLogger("mq.server_entry")
@@ -72,14 +82,16 @@ def broker(arguments: Sequence[str] | None = None) -> None:
         action="store_true",
         help="print of what is in effect what RocketMQ calls important and end",
     )
+    parser.add_argument(
+        "--enable-proxy",
+        dest="proxy",
+        action="store_true",
+        help="start a gRPC proxy, as a process beside the broker; with it, -pc FILE is the proxy's conf",
+    )
     given = sys.argv[1:] if arguments is None else arguments
-    if "--enable-proxy" in given:
-        _wrong_use(
-            "mqbroker",
-            "--enable-proxy: there is no gRPC proxy here. Without it, -pc and -pm the broker starts, for clients that "
-            "speak remoting",
-        )
-    options, notes = _parse(parser, given, "put it into the conf file (-c)")
+    if "--enable-proxy" in given:  # without it, -pc is -p and -c, as with RocketMQ
+        _add_proxy_flags(parser)
+    options, notes = _parse(parser, arguments, "put it into the conf file (-c)")
     from broker.config.broker_settings import IMPORTANT_KEYS
     from broker.config.config_file import load_broker_config, shown_settings
     from broker.server import run_broker
@@ -94,16 +106,85 @@ def broker(arguments: Sequence[str] | None = None) -> None:
         shown = shown_settings(config)
     elif options.print_important:
         shown = {key: value for key, value in shown_settings(config).items() if key in IMPORTANT_KEYS}
+    proxy_arguments = _proxy_arguments(options, config.namesrv_addr) if options.proxy else None
     _set_up("mqbroker", [*notes, *warnings], shown)
-    _run("mqbroker", run_broker(config), "storePathRootDir")
+    if proxy_arguments is None:
+        _run("mqbroker", run_broker(config), "storePathRootDir")
+        return
+    from mq.proxy_beside import proxy_beside
+
+    with proxy_beside(proxy_arguments):
+        _run("mqbroker", run_broker(config), "storePathRootDir")
+
+
+def _proxy_arguments(options: argparse.Namespace, namesrv_addr: Sequence[str]) -> list[str]:
+    """Of `mqproxy`, beside a broker with these options."""
+    from mq.proxy_beside import missing_library
+
+    if (name := missing_library()) is not None:
+        _wrong_use("mqbroker", f"--enable-proxy: {_missing(name)}")
+    if not namesrv_addr:
+        _wrong_use("mqbroker", "--enable-proxy needs a NameServer: give -n HOST:PORT")
+    conf = ["-pc", options.proxy_config] if options.proxy_config is not None else []
+    return ["-n", ";".join(namesrv_addr), *conf]
+
+
+def proxy(arguments: Sequence[str] | None = None) -> None:
+    """Runs a gRPC proxy until SIGTERM or SIGINT. Exit status as `namesrv`."""
+    parser = _Parser(
+        prog="mqproxy",
+        description="A gRPC proxy: RocketMQ's 5.x clients speak to it, and it speaks to brokers, ours or RocketMQ's.",
+    )
+    parser.add_argument("-n", "--namesrvAddr", metavar="ADDR", help="NameServers, host:port, several with ;")
+    _add_proxy_flags(parser)
+    parser.add_argument("--host", help="address to listen on (conf: pyDLedgerBindAddress; default 0.0.0.0)")
+    parser.add_argument("--port", type=int, help="port to listen on (conf: grpcServerPort; default 8081)")
+    parser.add_argument(
+        "--advertise",
+        metavar="HOST:PORT",
+        help="where clients find this proxy, or a balancer before it (conf: pyDLedgerAdvertisedEndpoint; default: the "
+        "address that they were given)",
+    )
+    parser.add_argument("--beside", type=int, help=argparse.SUPPRESS)
+    _add_print_flag(parser)
+    options, notes = _parse(parser, arguments, "put it into the conf file (-pc)")
+    if options.beside is not None:
+        from mq.proxy_beside import end_with
+
+        end_with(options.beside)
+    try:
+        from proxy.config import load_proxy_config, shown_settings
+        from proxy.server import run_proxy, tls_of
+        from remoting.tls import TlsError
+    except ModuleNotFoundError as error:
+        _wrong_use("mqproxy", _missing(error.name))
+    given = {
+        "namesrvAddr": options.namesrvAddr,
+        "proxyMode": options.proxy_mode,
+        "pyDLedgerBindAddress": options.host,
+        "grpcServerPort": options.port,
+        "pyDLedgerAdvertisedEndpoint": options.advertise,
+    }
+    overrides = {key: str(value) for key, value in given.items() if value is not None}
+    try:
+        config, warnings = load_proxy_config(options.proxy_config, overrides)
+    except (ConfigError, OSError) as error:
+        _wrong_use("mqproxy", error)
+    shown = shown_settings(config) if options.print_config else None
+    _set_up("mqproxy", [*notes, *warnings], shown)
+    try:
+        tls = tls_of(config)
+    except TlsError as error:
+        _wrong_use("mqproxy", error)
+    _run("mqproxy", run_proxy(config, tls), "tlsKeyPath")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """`python -m mq.server_entry namesrv|broker …`: how the cluster command starts its processes."""
+    """`python -m mq.server_entry namesrv|broker|proxy …`: how the cluster command starts its processes."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    servers = {"namesrv": namesrv, "broker": broker}
+    servers = {"namesrv": namesrv, "broker": broker, "proxy": proxy}
     if not given or given[0] not in servers:
-        _wrong_use("mq.server_entry", "name a server first: namesrv or broker")
+        _wrong_use("mq.server_entry", "name a server first: namesrv, broker or proxy")
     gc.disable()  # while it is loaded: there is nothing to collect
     servers[given[0]](given[1:])
 
@@ -112,12 +193,33 @@ def _add_common_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-c", "--configFile", dest="config", metavar="FILE", help="conf file in RocketMQ's format"
     )
+    _add_print_flag(parser)
+
+
+def _add_print_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-p",
         "--printConfigItem",
         dest="print_config",
         action="store_true",
         help="print what is in effect and end",
+    )
+
+
+def _add_proxy_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-pc",
+        "--proxyConfigPath",
+        dest="proxy_config",
+        metavar="FILE",
+        help="the proxy's conf file, as RocketMQ's rmq-proxy.json",
+    )
+    parser.add_argument(
+        "-pm",
+        "--proxyMode",
+        dest="proxy_mode",
+        metavar="MODE",
+        help="cluster; a broker and its proxy are never one process",
     )
 
 
@@ -133,6 +235,10 @@ def _parse(
         if word.startswith("-"):
             parser.error(f"unknown option {word}")
     return options, [f"{word} has no effect here, as with RocketMQ: {advice}" for word in others]
+
+
+def _missing(library: str | None) -> str:
+    return f"{library} is missing: pip install 'pydledger[proxy]'"
 
 
 def _set_up(program: str, warnings: Sequence[str], to_print: Mapping[str, str] | None) -> None:

@@ -45,7 +45,9 @@ class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
     grpc_max_inbound_message_size: int = 130 * 1024 * 1024
     grpc_client_idle_time_ms: int = 120_000
     grpc_shutdown_time_seconds: int = 30
-    tls_test_mode_enable: bool = True
+    tls_test_mode_enable: bool | None = (
+        None  # a self-made certificate; None: where only this machine comes in
+    )
     tls_key_path: str | None = None
     tls_cert_path: str | None = None
     # Sends

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from proxy.config import ProxyConfig
 from proxy.grpc.call import Call, GrpcError, GrpcStatus
@@ -42,13 +42,18 @@ class SessionService:
         config: ProxyConfig,
         sessions: Sessions,
         metadata: Metadata,
-        on_published: Callable[[], None],
+        on_producers_changed: Callable[[], None],
     ) -> None:
-        """`on_published` hears of settings of producers."""
+        """`on_producers_changed` hears that producers have come or gone."""
         self._config = config
         self._sessions = sessions
         self._metadata = metadata
-        self._on_published = on_published
+        self._on_producers_changed = on_producers_changed
+        self._is_ending = asyncio.Event()
+
+    def end_streams(self) -> None:
+        """The proxy stops: clients are to open their streams elsewhere, at once."""
+        self._is_ending.set()
 
     async def telemetry(self, call: Call) -> None:
         call.send_headers()  # some clients wait for them before they say anything
@@ -57,8 +62,9 @@ class SessionService:
         except StatusError as error:
             await call.send(TelemetryCommand(status=status_of(error)).SerializeToString())
             return
+        ending = asyncio.ensure_future(self._is_ending.wait())
         try:
-            while (payload := await call.receive()) is not None:
+            while (payload := await _receive(call, ending)) is not None:
                 command = parsed(TelemetryCommand, payload)
                 if command.WhichOneof("command") == "settings":
                     answer = await self._settings_came(client_id, call, command.settings)
@@ -71,6 +77,7 @@ class SessionService:
                 grpc_status, f"process client telemetryCommand failed. {error.message}"
             ) from error
         finally:
+            ending.cancel()
             self._sessions.stream_closed(client_id, call)
 
     async def _settings_came(self, client_id: str, call: Call, settings: Settings) -> TelemetryCommand:
@@ -84,7 +91,7 @@ class SessionService:
             for topic in settings.publishing.topics:
                 check_topic(topic)
             self._come(client_id, call, settings)
-            self._on_published()
+            self._on_producers_changed()
             merged = producer_settings(settings, self._config)
         else:
             group = check_group(settings.subscription.group)
@@ -128,7 +135,20 @@ class SessionService:
             check_group(request.group)
         log.info("client ended client=%s group=%s", client_id, request.group.name)
         self._sessions.forget(client_id)
+        self._on_producers_changed()
         return NotifyClientTerminationResponse(status=status(Code.OK))
+
+
+async def _receive(call: Call, ending: asyncio.Future[Any]) -> bytes | None:
+    """The client's next message. Raises GrpcError when `ending` is done before it comes."""
+    receiving = asyncio.ensure_future(call.receive())
+    try:
+        await asyncio.wait({receiving, ending}, return_when=asyncio.FIRST_COMPLETED)
+        if not receiving.done():
+            raise GrpcError(GrpcStatus.UNAVAILABLE, "the proxy stops: open the stream again")
+        return receiving.result()
+    finally:
+        receiving.cancel()
 
 
 def _unrecognized(client_type: ClientType) -> Status:

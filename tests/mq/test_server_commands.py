@@ -181,8 +181,8 @@ def test_the_name_servers_of_a_broker_come_from_n_then_the_conf_then_the_environ
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["--enable-proxy", "-n", "a:1"], "mqbroker: --enable-proxy: there is no gRPC proxy here."),
-        (["-n", "a:1", "--enable-proxy", "-pc", "rmq-proxy.json"], "there is no gRPC proxy here."),
+        (["--enable-proxy"], "mqbroker: --enable-proxy needs a NameServer: give -n HOST:PORT"),
+        (["--enable-proxy", "-n", "a:1", "-c"], "mqbroker: argument -c/--configFile: expected one argument"),
         (["--enable-prxy"], "mqbroker: unknown option --enable-prxy; --help lists the options"),
         (["-c"], "mqbroker: argument -c/--configFile: expected one argument; --help lists the options"),
     ],

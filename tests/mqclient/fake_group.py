@@ -27,8 +27,10 @@ from remoting.bodies.bodies import (
     GetConsumerListByGroupResponseBody,
     HeartbeatData,
     QueueData,
+    SubscriptionGroupConfig,
     TopicRouteData,
 )
+from remoting.bodies.topic_bodies import TopicConfig
 from remoting.codes import RequestCode, ResponseCode
 from remoting.frame.command import RemotingCommand, request, response
 from remoting.headers.headers import ReplyMessageRequestHeader, decode_send_message, to_ext_fields
@@ -103,6 +105,7 @@ class FakeBroker:
         self.is_mute = False
         self.refuses_offsets = False
         self.checked: list[CheckClientRequestBody] = []
+        self.ended: list[dict[str, str]] = []  # transactions
         self.check_code = ResponseCode.SUCCESS
         self.looks = 0  # how often it was asked for the end of a queue
         self.refused_looks = 0  # of these, the first ones
@@ -148,6 +151,9 @@ class FakeBroker:
             RequestCode.GET_MAX_OFFSET: self.max_offset,
             RequestCode.GET_MIN_OFFSET: self.min_offset,
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.search_offset,
+            RequestCode.GET_TOPIC_CONFIG: self.topic_config,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.group_config,
+            RequestCode.END_TRANSACTION: self.end_transaction,
         }
         for command in commands:
             if command.is_response:
@@ -341,6 +347,25 @@ class FakeBroker:
         self.sent_back.append(command.ext_fields)
         return response(command)
 
+    def topic_config(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        topic = command.ext_fields["topic"]
+        if topic not in self.group.topic_types:
+            return response(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "an old broker")
+        attributes = {"message.type": self.group.topic_types[topic]}
+        return response(command, body=TopicConfig(topic_name=topic, attributes=attributes).encode())
+
+    def group_config(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        config = self.group.group_configs.get(command.ext_fields["group"])
+        if config is None:
+            return response(command, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "no such group")
+        return response(command, body=config.encode())
+
+    def end_transaction(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        if self.group.leader is not self:
+            return response(command, ResponseCode.SLAVE_NOT_AVAILABLE)
+        self.ended.append(command.ext_fields)
+        return response(command, int(self.steps.pop(0)) if self.steps else 0)
+
     def max_offset(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
         self.looks += 1
         if self.looks <= self.refused_looks:
@@ -383,6 +408,8 @@ class FakeGroup:
         self.queues: dict[tuple[str, int], list[bytes]] = defaultdict(list)
         self.offsets: dict[tuple[str, str, int], int] = {}
         self.min_offset = 0
+        self.topic_types: dict[str, str] = {}  # without one, brokers say nothing of a topic
+        self.group_configs: dict[str, SubscriptionGroupConfig] = {}
         self._phy_offset = 0
         self._changed = asyncio.Event()
 

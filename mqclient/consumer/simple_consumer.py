@@ -184,7 +184,7 @@ class SimpleConsumer:
 
     async def change_invisible(self, message: MessageExt, invisible_s: float) -> None:
         """This consumer needs the message for so long from now on, or wants it to come again that soon. It is
-        acknowledged as before. Raises MQClientError.
+        acknowledged as before. Raises MQClientError, also for a message that has expired or has its acknowledgement.
         """
         self._instance.check_open()
         handle = handle_of(message)

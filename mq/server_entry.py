@@ -294,7 +294,7 @@ def _cause_and_cure(error: OSError, path_key: str) -> str:
 
 def _wrong_use(program: str, error: object) -> NoReturn:
     if isinstance(error, OSError):
-        error = f"{error.filename}: {error.strerror}: name a conf file that can be read with -c"
+        error = f"{error.filename}: {error.strerror}: name a conf file that can be read"
     print(f"{program}: {error}", file=sys.stderr)
     raise SystemExit(EXIT_WRONG_USE)
 

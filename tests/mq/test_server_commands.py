@@ -97,8 +97,8 @@ def test_servers_take_rocketmqs_flags(tmp_path: Path) -> None:
     conf.write_text("listenPort=70000\n")
     for name, file, reason in (
         ("broker", str(conf), f"{conf}:1"),
-        ("broker", "/no/such.conf", "No such file or directory: name a conf file that can be read with -c"),
-        ("namesrv", str(tmp_path), "Is a directory: name a conf file that can be read with -c"),
+        ("broker", "/no/such.conf", "No such file or directory: name a conf file that can be read"),
+        ("namesrv", str(tmp_path), "Is a directory: name a conf file that can be read"),
     ):
         wrong = server(name, "-c", file)
         assert wrong.returncode == 2

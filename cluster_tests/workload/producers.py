@@ -1,115 +1,61 @@
-"""Producers of a fault run, many in one process: each sends one message after the other, to all queues in turn.
-
-So its messages in a queue have an order. Every second one does not try again what ended unknown: of its messages
-nothing may be stored twice.
-"""
+"""Producers of a fault run: each sends to all queues in turn, so its messages in a queue have an order."""
 
 import argparse
-import asyncio
-from collections.abc import AsyncIterator
 
 from workload.bodies import body_of
-from workload.client_process import QUEUES, TOPIC, Client, run_client
+from workload.client_process import TOPIC, Client, run_client
+from workload.sending import add_options, both_producers, failed, send_in_turn, stored
 
 from faults.history import Send, SendBegun
-from mqclient import Message, MessageQueue, Producer, ProducerConfig, SendError, SendResult
+from mqclient import Message, Producer, SendError
 
-RETRIES = (0, 2)
 SHADE = "shade"  # the property that SQL expressions select by
 SHADES = 10
 
 
 async def produce(client: Client, options: argparse.Namespace) -> None:
-    producers = [
-        Producer(
-            client.namesrv,
-            "fault_run",
-            config=ProducerConfig(
-                send_timeout_s=options.timeout_s, retry_times=retries, default_topic_queue_nums=QUEUES
-            ),
-            instance_name=f"{client.name}-{retries}",
-        )
-        for retries in RETRIES
-    ]
-    for producer in producers:
-        await producer.start()
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            for number in range(options.producers):
-                tasks.create_task(_send_in_turn(client, producers[number % len(producers)], number, options))
-    finally:
-        for producer in producers:
-            await producer.close()
+    async with both_producers(
+        lambda config, name: Producer(client.namesrv, "fault_run", config=config, instance_name=name),
+        client,
+        options,
+    ) as producers:
 
+        async def send(number: int, name: str, sequence: int) -> None:
+            producer, turn = producers[number % len(producers)], number + sequence
+            await _send(client, producer, name, sequence, turn, options.body_size)
 
-async def _send_in_turn(client: Client, producer: Producer, number: int, options: argparse.Namespace) -> None:
-    name = f"{client.name}.{number}"
-    async for sequence in in_turn(client, number, options):
-        await _send(client, producer, name, sequence, number + sequence, options.body_size)
-
-
-async def in_turn(client: Client, number: int, options: argparse.Namespace) -> AsyncIterator[int]:
-    """Sequences of one of `options.producers`, each at its time, until the client is to end."""
-    loop = asyncio.get_running_loop()
-    interval_s = options.producers / options.rate
-    next_s = loop.time() + interval_s * number / options.producers
-    sequence = 0
-    while not client.ending.is_set():
-        # What an outage left out is not made up for: that would be a storm of its own.
-        next_s = max(next_s + interval_s, loop.time() - interval_s)
-        await asyncio.sleep(next_s - loop.time())
-        yield sequence
-        sequence += 1
+        await send_in_turn(client, options, send)
 
 
 async def _send(
     client: Client, producer: Producer, name: str, sequence: int, turn: int, body_size: int
 ) -> None:
-    begun_ns = client.notes.note(SendBegun, producer=name, sequence=sequence, topic=TOPIC)
+    about = {"producer": name, "sequence": sequence, "topic": TOPIC}
+    begun_ns = client.notes.note(SendBegun, **about)
     try:
         result = await producer.send(
             Message(TOPIC, body_of(name, sequence, body_size), properties={SHADE: str(sequence % SHADES)}),
             selector=lambda queues, message: queues[turn % len(queues)],
         )
     except SendError as error:
-        client.notes.note(
-            Send,
-            begun_ns=begun_ns,
-            producer=name,
-            sequence=sequence,
-            outcome="fail" if error.definite else "unknown",
-            topic=TOPIC,
-            attempts=max(error.attempts, 1),
-            reason=str(error),
-        )
+        client.notes.note(Send, begun_ns=begun_ns, **about, **failed(error))
         return
-    queue: MessageQueue = result.message_queue
     client.notes.note(
         Send,
         begun_ns=begun_ns,
-        producer=name,
-        sequence=sequence,
-        outcome="ok",
-        topic=TOPIC,
-        broker=queue.broker_name,
-        queue_id=queue.queue_id,
+        broker=result.message_queue.broker_name,
+        queue_id=result.message_queue.queue_id,
         queue_offset=result.queue_offset,
         phy_offset=result.phy_offset,
         msg_id=result.msg_id,
-        attempts=attempts_that_count(result),
+        **about,
+        **stored(result),
     )
 
 
-def attempts_that_count(result: SendResult) -> int:
-    """Refusals before it was stored cannot have stored it as well."""
-    return result.attempts if result.maybe_duplicate else 1
-
-
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--producers", type=int, default=32)
-    parser.add_argument("--rate", type=float, default=400, help="messages per second, of all of them")
+    add_options(parser, "messages", producers=32, rate=400)
     parser.add_argument("--body-size", type=int, default=300, help="bytes")
-    parser.add_argument("--timeout-s", type=float, default=3.0, help="of one send, all attempts together")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Requesters and who replies to them, in one process. The reply names the request that it is for."""
+"""Requesters, and a group that replies to them, in one process. The reply names the request that it is for."""
 
 import argparse
 import asyncio
@@ -7,7 +7,7 @@ import time
 
 from workload.bodies import body_of, name_in
 from workload.client_process import Client, run_client
-from workload.producers import in_turn
+from workload.sending import add_options, send_in_turn
 
 from faults.history import Request
 from mqclient import (
@@ -31,16 +31,12 @@ async def ask(client: Client, options: argparse.Namespace) -> None:
         Producer(client.namesrv, "fault_run_requests") as producer,
     ):
         replying = asyncio.create_task(_reply_to_all(consumer))
-        async with asyncio.TaskGroup() as tasks:
-            for number in range(options.producers):
-                tasks.create_task(_ask_in_turn(client, producer, number, options))
+
+        async def send(number: int, name: str, sequence: int) -> None:
+            await _ask(client, producer, name, sequence, options.timeout_s)
+
+        await send_in_turn(client, options, send)
         replying.cancel()
-
-
-async def _ask_in_turn(client: Client, producer: Producer, number: int, options: argparse.Namespace) -> None:
-    name = f"{client.name}.{number}"
-    async for sequence in in_turn(client, number, options):
-        await _ask(client, producer, name, sequence, options.timeout_s)
 
 
 async def _ask(client: Client, producer: Producer, name: str, sequence: int, timeout_s: float) -> None:
@@ -76,9 +72,8 @@ async def _reply(consumer: PushConsumer, message: MessageExt) -> None:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--producers", type=int, default=8)
-    parser.add_argument("--rate", type=float, default=10, help="requests per second, of all of them")
-    parser.add_argument("--timeout-s", type=float, default=10.0, help="for which a reply is waited for")
+    add_options(parser, "requests", producers=8, rate=10)
+    parser.set_defaults(timeout_s=10.0)  # a request's, until its reply is there
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Producers of timer messages, many in one process: for a time of day, after a delay, or by a delay level, as drawn.
 
-Some are recalled after a part of their time. Every second producer does not try again what ended unknown, as in
-producers.py. The process ends when no timer waits any more.
+Some are recalled after a part of their time. The process ends when no timer waits any more.
 """
 
 import argparse
@@ -12,13 +11,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from workload.bodies import body_of
-from workload.client_process import QUEUES, Client, run_client
+from workload.client_process import Client, run_client
 from workload.drain import none_waits
-from workload.producers import RETRIES, attempts_that_count, in_turn
+from workload.sending import add_options, both_producers, failed, send_in_turn, stored
 
 from dledger.steady_clock import steady_clock
 from faults.history import Recall, RecallBegun, Timer, TimerBegun
-from mqclient import Admin, Message, MQClientError, Producer, ProducerConfig, SendError
+from mqclient import Admin, Message, MQClientError, Producer, SendError
 
 TOPIC = "FaultRunTimers"
 DELAY_MS_MIN, DELAY_MS_MAX = 1_000, 20_000
@@ -28,29 +27,19 @@ NS_PER_MS = 1_000_000
 
 
 async def produce(client: Client, options: argparse.Namespace) -> None:
-    producers = [
-        Producer(
-            client.namesrv,
-            "fault_run_timers",
-            config=ProducerConfig(
-                send_timeout_s=options.timeout_s, retry_times=retries, default_topic_queue_nums=QUEUES
-            ),
-            instance_name=f"{client.name}-{retries}",
-        )
-        for retries in RETRIES
-    ]
     timers = Timers(client)
-    for producer in producers:
-        await producer.start()
-    try:
-        async with asyncio.TaskGroup() as timers.tasks, asyncio.TaskGroup() as tasks:
-            for number in range(options.producers):
-                producer = producers[number % len(producers)]
-                tasks.create_task(timers.send_in_turn(producer, number, options))
+    async with both_producers(
+        lambda config, name: Producer(client.namesrv, "fault_run_timers", config=config, instance_name=name),
+        client,
+        options,
+    ) as producers:
+
+        async def send(number: int, name: str, sequence: int) -> None:
+            await timers.send(producers[number % len(producers)], {"producer": name, "sequence": sequence})
+
+        async with timers.tasks:
+            await send_in_turn(client, options, send)
         await none_waits(client, waiting)
-    finally:
-        for producer in producers:
-            await producer.close()
 
 
 async def waiting(admin: Admin, leader: str) -> int:
@@ -65,12 +54,7 @@ class Timers:
         self._client = client
         self._now_ms = steady_clock(time.time_ns, time.monotonic_ns)  # as members keep their time
 
-    async def send_in_turn(self, producer: Producer, number: int, options: argparse.Namespace) -> None:
-        name = f"{self._client.name}.{number}"
-        async for sequence in in_turn(self._client, number, options):
-            await self._send(producer, {"producer": name, "sequence": sequence})
-
-    async def _send(self, producer: Producer, name: Mapping[str, str | int]) -> None:
+    async def send(self, producer: Producer, name: Mapping[str, str | int]) -> None:
         dice = random.Random("{producer}/{sequence}".format_map(name))
         body = body_of(str(name["producer"]), int(name["sequence"]), 0)
         delay_ms, due_ms = dice.randint(DELAY_MS_MIN, DELAY_MS_MAX), 0
@@ -90,22 +74,10 @@ class Timers:
         try:
             result = await producer.send(message)
         except SendError as error:
-            self._client.notes.note(
-                Timer,
-                begun_ns=begun_ns,
-                outcome="fail" if error.definite else "unknown",
-                attempts=max(error.attempts, 1),
-                reason=str(error),
-                **about,
-            )
+            self._client.notes.note(Timer, begun_ns=begun_ns, **about, **failed(error))
             return
         self._client.notes.note(
-            Timer,
-            begun_ns=begun_ns,
-            outcome="ok",
-            attempts=attempts_that_count(result),
-            recall_handle=result.recall_handle,
-            **about,
+            Timer, begun_ns=begun_ns, recall_handle=result.recall_handle, **about, **stored(result)
         )
         recall_after = dice.random() if dice.random() < RECALLED_SHARE and result.recall_handle else None
         self.tasks.create_task(self._outlive(producer, name, due_ns, result.recall_handle, recall_after))
@@ -136,9 +108,7 @@ class Timers:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--producers", type=int, default=8)
-    parser.add_argument("--rate", type=float, default=20, help="timers per second, of all of them")
-    parser.add_argument("--timeout-s", type=float, default=3.0, help="of one send, all attempts together")
+    add_options(parser, "timers", producers=8, rate=20)
 
 
 if __name__ == "__main__":

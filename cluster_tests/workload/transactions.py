@@ -1,17 +1,15 @@
 """Producers of transactions, many in one process. How each ends, and whether only when the broker asks, is drawn.
 
-Every second producer does not try again what ended unknown, as in producers.py. The process ends once no transaction
-is undecided any more, for until then it is asked.
+The process ends once no transaction is undecided any more, for until then it is asked.
 """
 
 import argparse
-import asyncio
 import random
 
 from workload.bodies import body_of, name_in
-from workload.client_process import QUEUES, Client, run_client
+from workload.client_process import Client, run_client
 from workload.drain import none_waits
-from workload.producers import RETRIES, attempts_that_count, in_turn
+from workload.sending import add_options, both_producers, failed, send_in_turn, stored
 
 from faults.history import Transaction, TransactionBegun, TransactionSaid
 from mqclient import (
@@ -45,41 +43,23 @@ async def produce(client: Client, options: argparse.Namespace) -> None:
         note_said(client, producer, sequence, state, asked=True)
         return state
 
-    producers = [
-        TransactionProducer(
-            client.namesrv,
-            "fault_run_transactions",
-            check=check,
-            topics=[TOPIC],
-            config=ProducerConfig(
-                send_timeout_s=options.timeout_s, retry_times=retries, default_topic_queue_nums=QUEUES
-            ),
-            instance_name=f"{client.name}-{retries}",
+    def make(config: ProducerConfig, name: str) -> TransactionProducer:
+        group, topics = "fault_run_transactions", [TOPIC]
+        return TransactionProducer(
+            client.namesrv, group, check=check, topics=topics, config=config, instance_name=name
         )
-        for retries in RETRIES
-    ]
-    for producer in producers:
-        await producer.start()
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            for number in range(options.producers):
-                name, producer = f"{client.name}.{number}", producers[number % len(producers)]
-                tasks.create_task(_send_in_turn(client, producer, name, number, options))
+
+    async with both_producers(make, client, options) as producers:
+
+        async def send(number: int, name: str, sequence: int) -> None:
+            await _send(client, producers[number % len(producers)], name, sequence)
+
+        await send_in_turn(client, options, send)
         await none_waits(client, undecided)
-    finally:
-        for producer in producers:
-            await producer.close()
 
 
 async def undecided(admin: Admin, leader: str) -> int:
     return (await admin.messages.pending_transactions(leader)).total
-
-
-async def _send_in_turn(
-    client: Client, producer: TransactionProducer, name: str, number: int, options: argparse.Namespace
-) -> None:
-    async for sequence in in_turn(client, number, options):
-        await _send(client, producer, name, sequence)
 
 
 async def _send(client: Client, producer: TransactionProducer, name: str, sequence: int) -> None:
@@ -95,22 +75,10 @@ async def _send(client: Client, producer: TransactionProducer, name: str, sequen
     try:
         result = await producer.send_in_transaction(Message(TOPIC, body_of(name, sequence, 0)), execute)
     except SendError as error:
-        client.notes.note(
-            Transaction,
-            begun_ns=begun_ns,
-            outcome="fail" if error.definite else "unknown",
-            attempts=max(error.attempts, 1),
-            reason=str(error),
-            **about,
-        )
+        client.notes.note(Transaction, begun_ns=begun_ns, **about, **failed(error))
         return
     client.notes.note(
-        Transaction,
-        begun_ns=begun_ns,
-        outcome="ok",
-        attempts=attempts_that_count(result.send_result),
-        is_ended=result.is_ended,
-        **about,
+        Transaction, begun_ns=begun_ns, is_ended=result.is_ended, **about, **stored(result.send_result)
     )
 
 
@@ -123,9 +91,7 @@ def note_said(
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--producers", type=int, default=8)
-    parser.add_argument("--rate", type=float, default=20, help="transactions per second, of all of them")
-    parser.add_argument("--timeout-s", type=float, default=3.0, help="of one send, all attempts together")
+    add_options(parser, "transactions", producers=8, rate=20)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,6 @@ class Ledger:
         self.ends = bytearray(lines)
         self.body_crcs = array("I", [0]) * lines
         self.ended = 0
-        self.maybe_duplicates = 0
         self.first_trouble = ""
 
     def note(self, line: int, outcome: SendResult | SendError) -> None:
@@ -43,7 +42,6 @@ class Ledger:
         self._history.note(line + 1, outcome)
         if isinstance(outcome, SendResult):
             self.ends[line] = End.ACKNOWLEDGED
-            self.maybe_duplicates += outcome.maybe_duplicate
             return
         self.ends[line] = End.REFUSED if outcome.definite else End.UNKNOWN
         self.first_trouble = self.first_trouble or str(outcome)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from remoting.codes import ResponseCode
-
 if TYPE_CHECKING:
     from remoting.frame.command import RemotingCommand
 
@@ -17,7 +15,6 @@ if TYPE_CHECKING:
 class RemotingError(Exception):
     """Base of this package's errors."""
 
-    response_code: ClassVar[int] = ResponseCode.SYSTEM_ERROR
     retriable: ClassVar[bool] = False
     definite: ClassVar[bool] = False
 
@@ -67,7 +64,6 @@ class RemotingConnectError(RemotingError):
 class RemotingTooMuchRequestError(RemotingError):
     """The peer does not read what we sent before; this request was kept back and never written."""
 
-    response_code = ResponseCode.SYSTEM_BUSY
     retriable = True
     definite = True
 

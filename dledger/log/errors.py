@@ -19,16 +19,10 @@ class LedgerDamagedError(LedgerError):
 class LedgerConfigError(LedgerError):
     """The directory was made with other settings than the ones given now."""
 
-    definite = True
-
 
 class EntryTooLargeError(LedgerError):
     """The entry does not fit into an empty data file. Nothing was appended."""
 
-    definite = True
-
 
 class PositionMismatchError(LedgerError):
     """Pushed entries do not lie where this ledger ends: the members' data files would differ. Nothing was appended."""
-
-    definite = True

@@ -12,9 +12,6 @@ CQ_FILE_UNITS: Final = 300_000  # of a file, unless the conf says otherwise
 FILLER_SIZE: Final = 0x7FFFFFFF
 FILLER: Final = CQ_UNIT.pack(0, FILLER_SIZE, 0)
 
-# Below the range of hashes: the tags code is the address of an extension unit. We write none.
-MAX_EXT_ADDR: Final = -2147483649
-
 Unit = tuple[int, int, int]
 
 

@@ -26,6 +26,7 @@ READERS = {
     "mqclient/producer/transaction_producer.py": "the same",
     "mqclient/consumer/simple_consumer.py": "the version of a subscription",
     "mqclient/consumer/push_consumer.py": "statistics, and the version of a subscription",
+    "remoting/tls.py": "the days of a certificate that it makes",
 }
 
 

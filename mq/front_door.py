@@ -12,7 +12,10 @@ from typing import Annotated
 import typer
 
 # Where a command is: its function has its name, and a group of commands is the module's `app`.
-COMMANDS = {name: f"mq.{name}" for name in ("produce", "consume", "validate", "quickstart")}
+COMMANDS = {
+    **{name: f"mq.{name}" for name in ("produce", "consume", "validate")},
+    "quickstart": "mq.quickstart.command",
+}
 GROUPS = {"cluster": "mq.cluster_commands", "store": "mq.store"}
 
 ConfigOption = Annotated[Path | None, typer.Option("-c", "--config", help="Conf file in RocketMQ's format.")]

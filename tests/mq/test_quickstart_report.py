@@ -8,10 +8,10 @@ import pytest
 from message.message_id import offset_message_id, pack_host
 from mq.cluster import ClusterError
 from mq.history import HistoryFile
-from mq.quickstart import count_lines, killed_term
-from mq.quickstart_reader import RECEIPT
-from mq.quickstart_report import QuickstartReport, Received, compare_receipts
-from mq.quickstart_sender import End, Ledger
+from mq.quickstart.command import count_lines, killed_term
+from mq.quickstart.reader import RECEIPT
+from mq.quickstart.report import QuickstartReport, Received, compare_receipts
+from mq.quickstart.sender import End, Ledger
 from mqclient import MessageQueue, SendError, SendResult, SendStatus
 from verify.findings import Finding, Kind, gather
 from verify.validation_report import TermRun, ValidationReport

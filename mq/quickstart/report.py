@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mq.quickstart_reader import receipts
-from mq.quickstart_sender import End, Ledger
+from mq.quickstart.reader import receipts
+from mq.quickstart.sender import End, Ledger
 from verify.findings import INFO_KINDS, Kind
 from verify.report.text_report import finding_lines
 from verify.validation_report import ValidationReport

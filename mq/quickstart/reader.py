@@ -1,6 +1,6 @@
 """The quick start's consumer, a process of its own: notes every message that its group receives.
 
-`python -m mq.quickstart_reader NAMESRV TOPIC GROUP FILE`, until SIGTERM. The file holds one RECEIPT per message, in
+`python -m mq.quickstart.reader NAMESRV TOPIC GROUP FILE`, until SIGTERM. The file holds one RECEIPT per message, in
 the order of receipt; messages received twice are in it twice.
 """
 

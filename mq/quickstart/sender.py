@@ -13,7 +13,7 @@ from zlib import crc32
 from message.message_id import decode_offset_message_id
 from mq.history import HistoryFile
 from mq.line_source import FieldReader, LineSource
-from mq.quickstart_reader import LINE_PROPERTY
+from mq.quickstart.reader import LINE_PROPERTY
 from mqclient import Message, Producer, SendError, SendPipeline, SendResult
 
 

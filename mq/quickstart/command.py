@@ -33,9 +33,9 @@ from mq.console import EXIT_FAILED, print_json, progress, user_errors
 from mq.history import HistoryFile
 from mq.line_source import LineSource, field_reader
 from mq.processes import deferred_interrupts, listening_ports
-from mq.quickstart_reader import receipt_count
-from mq.quickstart_report import QuickstartReport, compare_receipts, print_report
-from mq.quickstart_sender import End, LeaderKill, Ledger, send_lines
+from mq.quickstart.reader import receipt_count
+from mq.quickstart.report import QuickstartReport, compare_receipts, print_report
+from mq.quickstart.sender import End, LeaderKill, Ledger, send_lines
 from mqclient import Producer, ProducerConfig
 from mqclient.client_api import ClientApi
 from mqclient.route.topic_route import MASTER_ID
@@ -242,7 +242,7 @@ class _Story:
         try:
             with (Path(self._layout.dir) / "reader.log").open("wb") as log, deferred_interrupts():
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "mq.quickstart_reader", *arguments],
+                    [sys.executable, "-m", "mq.quickstart.reader", *arguments],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

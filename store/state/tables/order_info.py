@@ -28,22 +28,16 @@ class OrderInfo(msgspec.Struct):
         offsets: Sequence[int],
         next_offset: int,
     ) -> Self:
-        """Of a pop of `offsets`; there is one at least."""
+        """Of a pop of `offsets`: of none where all up to `next_offset` are gone, or have their ack."""
         counts: dict[int, int] = {}
         done: set[int] = set()
         if previous is not None:
             counts, done = previous.counts, previous.done
             if not attempt_id or attempt_id != previous.attempt_id:
                 counts = counts | {offset: counts.get(offset, 0) + 1 for offset in previous.visible}
-        first = offsets[0]
-        return cls(
-            pop_time,
-            attempt_id,
-            next_offset,
-            dict.fromkeys(offsets, visible_ms),
-            {offset for offset in done if offset > first},
-            {offset: count for offset, count in counts.items() if offset >= first},
-        )
+        order = cls(pop_time, attempt_id, next_offset, dict.fromkeys(offsets, visible_ms), done, counts)
+        order._forget_before_first()
+        return order
 
     @property
     def first(self) -> int:
@@ -77,16 +71,20 @@ class OrderInfo(msgspec.Struct):
         del self.visible[offset]
         self.counts.pop(offset, None)
         self.done.add(offset)
+        self._forget_before_first()
+
+    def _forget_before_first(self) -> None:
         if not self.visible:
             while self.next in self.done:
                 self.next += 1
         first = self.first
         self.done = {offset for offset in self.done if offset > first}
+        self.counts = {offset: count for offset, count in self.counts.items() if offset >= first}
 
     @property
     def is_over(self) -> bool:
         """Whether it says nothing any more."""
-        return not self.visible and not self.done
+        return not self.visible and not self.done and not self.counts
 
     def pack(self) -> list[Any]:
         return [

@@ -270,17 +270,16 @@ class PopTable(Table):
         if popped.popped:
             self._end_popped_before(key, queue, popped)
             queue.end = max(queue.end, popped.next)
-            visible_ms = pop.pop_time + pop.invisible_ms
-            if pop.is_order:
-                offsets = [popped.start + number for number in bit_numbers(popped.popped)]
-                queue.order = OrderInfo.of_pop(
-                    previous, pop.pop_time, pop.attempt_id, visible_ms, offsets, popped.next
-                )
-                offset = queue.order.first
-                self.in_flight_count += queue.order_count
-                self._note_due(Due(visible_ms, key, NO_OFFSET, pop.pop_time))
-            else:
-                self._add(key, queue, (popped.start, pop.pop_time), popped.popped, visible_ms)
+        visible_ms = pop.pop_time + pop.invisible_ms
+        if pop.is_order:
+            offsets = [popped.start + number for number in bit_numbers(popped.popped)]
+            order = OrderInfo.of_pop(previous, pop.pop_time, pop.attempt_id, visible_ms, offsets, popped.next)
+            offset = order.first
+            queue.order = order if not order.is_over else None
+            self.in_flight_count += len(offsets)
+            self._note_due(Due(visible_ms, key, NO_OFFSET, pop.pop_time))
+        elif popped.popped:
+            self._add(key, queue, (popped.start, pop.pop_time), popped.popped, visible_ms)
         if queue.is_empty:
             del self.queues[key]
         self._offsets.popped(*key, offset, timestamp)

@@ -228,6 +228,27 @@ class TestFifo:
         tables.take(ack(0, 20, 0))
         assert (tables.offset, tables.in_flight) == (3, set())
 
+    def test_the_count_of_a_message_outlives_a_pop_of_those_before_it_alone(self, tables: Tables) -> None:
+        self.pop(tables, NO_OFFSET, 3, 10)
+        self.pop(tables, 0, 1, 20)
+        tables.take(ack(0, 20, 0))
+        assert (tables.offset, tables.in_flight) == (1, set())
+        self.pop(tables, 1, 3, 30)
+        assert self.counts(tables) == {1: 1, 2: 1}
+        tables.take(ack(1, 30, 1), ack(2, 30, 2))
+        assert tables.pop_table.queues == {}
+
+    def test_what_has_its_ack_stays_so_when_those_before_it_are_gone(self, tables: Tables) -> None:
+        self.pop(tables, NO_OFFSET, 6, 10)
+        tables.take(ack(2, 10, 2), ack(3, 10, 3), ack(5, 10, 5))
+        tables.take(pop(0, 3, 20, 0, is_order=True))
+        assert (tables.offset, tables.in_flight, self.counts(tables)) == (4, set(), {4: 1})
+        self.pop(tables, 4, 6, 30)
+        assert tables.in_flight == set()
+        self.pop(tables, 4, 5, 40)
+        tables.take(ack(4, 40, 4))
+        assert (tables.offset, tables.pop_table.queues) == (6, {})
+
     def test_a_pop_does_not_take_what_has_ended_since_the_leader_looked(self, tables: Tables) -> None:
         self.pop(tables, NO_OFFSET, 3, 10)
         tables.take(ack(1, 10, 1))

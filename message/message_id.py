@@ -45,8 +45,8 @@ def decode_offset_message_id(message_id: str) -> tuple[str, int]:
     """The store host ("ip:port") and the physical offset. Raises MessageDecodeError."""
     try:
         packed = bytes.fromhex(message_id)
-    except ValueError as error:
-        raise MessageDecodeError(f"message id {message_id!r}: {error}") from None
+    except ValueError:
+        raise MessageDecodeError(f"message id {message_id!r}: not hexadecimal") from None
     if len(packed) not in (HOST_V4_SIZE + 8, HOST_V6_SIZE + 8):
         raise MessageDecodeError(f"message id {message_id!r}: {len(packed)} bytes, not 16 or 28")
     return unpack_host(packed[:-8]), _OFFSET.unpack_from(packed, len(packed) - 8)[0]

@@ -372,11 +372,11 @@ class _Connection:
             error: RemotingError
             if opaque in self._unsent:
                 error = RemotingSendError(
-                    f"{self._address}: the connection ended while opaque {opaque} was sent"
+                    f"{self._address}: the connection ended while request {opaque} was sent"
                 )
             else:
                 error = RemotingClosedError(
-                    f"{self._address}: the connection ended before opaque {opaque} was answered"
+                    f"{self._address}: the connection ended before request {opaque} was answered"
                 )
             call.end(opaque, error)
         self._unsent.clear()

@@ -13,6 +13,7 @@ from mq.admin.options import Bool, BrokerOption, ClusterOption, LeadersOption, O
 from mq.admin.targets import leaders_of, seen_at_each
 from mq.admin.timestamps import HINT, timestamp_ms
 from mqclient import Admin, AdminError, Message, MessageQueue, Producer
+from mqclient.admin.message_admin import phy_offset_of
 
 MsgIdOption = Annotated[str, Option("-i", "--msgId", help="Message id, several with ,")]
 ClientGroupOption = Annotated[str, Option("-g", "--consumerGroup", help="With -d: hand it to a client.")]
@@ -81,6 +82,7 @@ async def timer_status(
 ) -> Result:
     """How many messages of each topic wait for their time; of one message, what comes next."""
     if msg_id:
+        phy_offset_of(msg_id)  # none is asked about what is no id
         seen, silent = await seen_at_each(
             admin, broker, cluster, lambda address: admin.messages.timer_state(address, msg_id)
         )

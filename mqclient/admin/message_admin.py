@@ -84,7 +84,7 @@ class MessageAdmin:
         """What comes next of a message that was sent with a time, by the id that the broker gave it: `state` (WAITING
         or ENDED), `deliverMs`, and where it goes; `rollMs` when it is stored anew before. Raises AdminError.
         """
-        header = admin_headers.GetTimerStateRequestHeader(offset=_phy_offset_of(msg_id))
+        header = admin_headers.GetTimerStateRequestHeader(offset=phy_offset_of(msg_id))
         return dict((await self._calls.call(address, RequestCode.GET_TIMER_STATE, header)).fields)
 
     async def popped(self, address: str) -> PoppedMessages:
@@ -100,7 +100,7 @@ class MessageAdmin:
         """What comes next of a prepared message, by the id that the leader gave it: `state` (PENDING or ENDED), and of
         a pending one how often its producers were asked (`checkTimes`) and when they are next. Raises AdminError.
         """
-        header = admin_headers.GetTransactionStateRequestHeader(offset=_phy_offset_of(msg_id))
+        header = admin_headers.GetTransactionStateRequestHeader(offset=phy_offset_of(msg_id))
         return dict((await self._calls.call(address, RequestCode.GET_TRANSACTION_STATE, header)).fields)
 
     async def resume_check(self, address: str, msg_id: str) -> None:
@@ -349,8 +349,10 @@ async def _is_at(address: str, store_host: str) -> bool:
     return literal(stored.host) in map(literal, ips)
 
 
-def _phy_offset_of(msg_id: str) -> int:
+def phy_offset_of(msg_id: str) -> int:
+    """Where the message lies that has this id from its broker. Raises AdminError."""
     try:
         return decode_offset_message_id(msg_id)[1]
     except MessageError as error:
-        raise AdminError(f"{msg_id} is no offset message id ({error})") from error
+        what = "32 hexadecimal digits, or 56 with an IPv6 address"
+        raise AdminError(f"{msg_id} is no offset message id, which is {what}") from error

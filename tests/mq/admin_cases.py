@@ -128,8 +128,20 @@ REFUSED: dict[tuple[str, ...], str] = {
     ("transferLeader", "-b", FOLLOWER): f"{FOLLOWER}: Connection refused",
     ("scrub", "-b", FOLLOWER): f"{FOLLOWER}: Connection refused",
     ("repairStatus", "-b", FOLLOWER): f"{FOLLOWER}: Connection refused",
-    ("timerStatus", "-b", BROKER, "-i", "nope"): "nope is no offset message id",
-    ("transactionStatus", "-b", BROKER, "-i", "nope"): "nope is no offset message id",
+    (
+        "timerStatus",
+        "-b",
+        BROKER,
+        "-i",
+        "nope",
+    ): "nope is no offset message id, which is 32 hexadecimal digits",
+    (
+        "transactionStatus",
+        "-b",
+        BROKER,
+        "-i",
+        "nope",
+    ): "nope is no offset message id, which is 32 hexadecimal digits",
     (
         "resumeCheckHalfMessage",
         "-i",

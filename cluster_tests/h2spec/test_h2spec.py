@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from originals.h2spec_program import PROGRAM, why_no_h2spec
+from h2spec_program import PROGRAM, why_no_h2spec
 
 from proxy.grpc.call import Call
 from proxy.grpc.server import ALPN, GrpcServer

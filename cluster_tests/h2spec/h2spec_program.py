@@ -5,10 +5,10 @@ import os
 import shutil
 import subprocess
 from functools import cache
+from pathlib import Path
 
-from originals.java_client import ROOT
-
-BUILD = ROOT / ".build" / "h2spec"
+SOURCES = Path(__file__).parent
+BUILD = SOURCES.parent.parent / ".build" / "h2spec"
 PROGRAM = BUILD / "h2spec"
 
 
@@ -24,7 +24,7 @@ def why_no_h2spec() -> str | None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         # Go's own cache knows whether anything has changed.
         done = subprocess.run(
-            [go, "build", "-C", str(ROOT / "cluster_tests" / "h2spec"), "-o", str(PROGRAM), module],
+            [go, "build", "-C", str(SOURCES), "-o", str(PROGRAM), module],
             capture_output=True,
             text=True,
             check=False,

@@ -75,7 +75,7 @@ var (
 	after   = flag.Float64("deliver-after", 0, "fill: seconds until the first one is due; 0: no timers")
 	within  = flag.Float64("deliver-within", 1, "fill: their times are drawn from so many seconds from there")
 	due     = flag.String("due", "", "recovery: topic that gets a message in time")
-	settled = flag.Bool("settled", false, "idle: first wait until the system has nothing left to do")
+	settled = flag.Bool("settled", false, "idle: first wait until the servers have dealt with what was sent")
 	procs   = flag.Int("procs", 0, "GOMAXPROCS (default: what its client is fastest with on two cores, one for remoting, two for nats)")
 
 	transactions   = flag.Bool("transactions", false, "send, tail: each send is a half message and its commit")
@@ -123,7 +123,7 @@ func main() {
 	}
 	// No request has a time limit of its own: the clock of each would cost as much as the rest.
 	limit := time.Duration((*warmup + *secs + 120 + float64(*count)/2000) * float64(time.Second))
-	time.AfterFunc(limit, func() { fail(fmt.Errorf("no end after %v: an answer is missing", limit)) })
+	time.AfterFunc(limit, func() { fail(fmt.Errorf("no end after %v: an answer is missing, or the servers do not come to rest", limit)) })
 	figures, err := run(s)
 	if err != nil {
 		fail(err)

@@ -33,6 +33,9 @@ def names_of(file: str) -> dict[str, Any]:
     for name, message in descriptor.message_types_by_name.items():
         names[name] = GetMessageClass(message)
     for name, enum in descriptor.enum_types_by_name.items():
-        names[name] = EnumTypeWrapper(enum)
-        names |= {value.name: value.number for value in enum.values}
+        values = {value.name: value.number for value in enum.values}
+        names[name] = wrapper = EnumTypeWrapper(enum)
+        for value in enum.values:
+            setattr(wrapper, value.name, value.number)  # else each use of a value is a search
+        names |= values
     return names

@@ -80,7 +80,7 @@ class ProducerService:
             for message in messages:
                 check_type(message, topic_type)
         until = asyncio.get_running_loop().time() + time_left_s(call)
-        if any(message.message_group for message in messages):
+        if len(messages) == 1 or any(message.message_group for message in messages):
             # One after the other: a message that is sent again must not come after its successors.
             entries = [await self._sent(message, until) for message in messages]
         else:

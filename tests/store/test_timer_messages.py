@@ -1,6 +1,5 @@
 """Timer messages: never early, none lost, none twice, whatever becomes of the leader that delivers them."""
 
-import struct
 from pathlib import Path
 
 import pytest
@@ -14,19 +13,14 @@ from test_delayed_messages import (
     tables_of,
 )
 
-from disk.real_disk import RealDisk
 from dledger.entry import EntryKind, parse_header
 from message.names import TIMER_TOPIC
 from message.properties import decode_properties, encode_properties
 from store.errors import MessageDamagedError
 from store.message_reader import MessageReader
 from store.put_message import PutMessage
-from store.queues.unit_queue import UnitQueue
-from store.services import timer_message_service
 from store.services.deliveries import BATCH_COUNT_MAX
 from store.services.timer_message import slot_of, timed
-from store.state.config_files import read_config_files
-from store.state.state_tables import StateTables
 from store.state.tables.topic_config_table import DeleteTopic
 
 HOUR_MS = 3_600_000
@@ -288,159 +282,6 @@ class TestRecall:
         assert is_idle(leader)
 
 
-class TestFarTimers:
-    def test_they_leave_memory_and_come_back_in_time(self, tmp_path: Path) -> None:
-        group = StoreGroup(tmp_path, data_file_size=1 << 20)
-        group.start()
-        leader = group.lead()
-        deliver_ms = group.now_ms + 5 * HOUR_MS
-        bodies = [b"%d" % number for number in range(600)]
-        for body in bodies:
-            leader.put(timer(deliver_ms + int(body), body))
-        group.settle()
-        group.run_for(20)
-        directory = group.root() / "dledger-n0" / "pydledger" / "timers"
-        (bucket,) = directory.iterdir()
-        assert bucket.stat().st_size == 512 * 20
-        assert leader.store.services.timer_message_service.index.first is None
-        assert leader.store.services.timer_message_service.index.counts == {"T": 600}
-        group.skip(deliver_ms - 1_000 - group.now_ms)
-        group.run_for(900)
-        assert not list(directory.iterdir())
-        assert leader.store.reads.max_offset("T", 0) == 0
-        group.run_for(2_000)
-        assert bodies_of(leader) == bodies
-        assert leader.store.services.timer_message_service.index.counts == {}
-
-    def test_a_changed_file_of_them_is_made_anew_from_the_log(self, tmp_path: Path) -> None:
-        group = StoreGroup(tmp_path, data_file_size=1 << 20)
-        group.start()
-        leader = group.lead()
-        deliver_ms = group.now_ms + 5 * HOUR_MS
-        for number in range(300):
-            leader.put(timer(deliver_ms, b"%d" % number))
-        group.settle()
-        group.run_for(20)
-        (bucket,) = (group.root() / "dledger-n0" / "pydledger" / "timers").iterdir()
-        content = bytearray(bucket.read_bytes())
-        content[100] ^= 1
-        bucket.write_bytes(content)
-        group.skip(deliver_ms - 1_000 - group.now_ms)
-        group.run_for(3_000)
-        assert bodies_of(leader) == [b"%d" % number for number in range(300)]
-
-    def test_an_index_that_was_made_anew_is_not_ready_without_what_is_due(self, tmp_path: Path) -> None:
-        """A recall would end while what it recalls is still to come to memory, and be delivered."""
-        group = StoreGroup(tmp_path, data_file_size=1 << 20)
-        group.start()
-        leader = group.lead()
-        deliver_ms = group.now_ms + 5 * HOUR_MS
-        for number in range(256):  # that a step reads
-            leader.put(timer(deliver_ms, b"%d" % number))
-        group.settle()
-        group.run_for(20)
-        (bucket,) = (group.root() / "dledger-n0" / "pydledger" / "timers").iterdir()
-        bucket.write_bytes(bytes(bucket.stat().st_size))
-        group.skip(5 * HOUR_MS)
-        service = leader.store.services.timer_message_service
-        service.catch_up(group.now_ms)
-        assert not bucket.exists()
-        assert service.index.is_ready(group.now_ms)
-        assert service.index.first is not None
-
-    def test_what_was_taken_before_the_index_was_made_anew_is_not_in_it_twice(self, tmp_path: Path) -> None:
-        """Two of one message would be delivered together."""
-        group = StoreGroup(tmp_path, data_file_size=1 << 20)
-        group.start()
-        leader = group.lead()
-        deliver_ms = group.now_ms + 5 * HOUR_MS
-        leader.put(timer(group.now_ms + 500, b"first"))
-        for number in range(300):
-            leader.put(timer(deliver_ms, b"%d" % number))
-        group.settle()
-        group.run_for(20)
-        service = leader.store.services.timer_message_service
-        service.stops_dequeue = True
-        taken = service.index.take()
-        (bucket,) = (group.root() / "dledger-n0" / "pydledger" / "timers").iterdir()
-        bucket.write_bytes(bytes(bucket.stat().st_size))
-        group.skip(5 * HOUR_MS)
-        group.run_for(100)
-        service.index.give_back(taken)
-        assert service.index.counts == {"T": 301}
-        service.stops_dequeue = False
-        group.run_for(3_000)
-        assert bodies_of(leader) == [b"first", *(b"%d" % number for number in range(300))]
-        assert service.index.counts == {}
-
-    def test_what_waits_for_days_is_rolled_and_arrives_once_at_its_time(self, tmp_path: Path) -> None:
-        group = StoreGroup(tmp_path)
-        group.start()
-        leader = group.lead()
-        deliver_ms = group.now_ms + 5 * DAY_MS + 123
-        leader.put(
-            timer(deliver_ms, b"far", TIMER_DELAY_MS=str(5 * DAY_MS + 123)), timer(deliver_ms, b"gone")
-        )
-        leader.put(recall(deliver_ms, "gone"))
-        group.settle()
-        group.skip(2 * DAY_MS)
-        group.run_for(100)
-        assert leader.store.reads.max_offset(TIMER_TOPIC, 0) == 6
-        assert leader.store.tables.timer_table.first_waiting == 3
-        group.skip(2 * DAY_MS)
-        group.run_for(100)
-        waiting = messages_of(leader, TIMER_TOPIC)[6]
-        assert waiting.properties["TIMER_ROLL_TIMES"] == "2"
-        assert leader.store.services.timer_message_service.index.counts == {"T": 2}
-        group.skip(deliver_ms - group.now_ms - 2_000)
-        group.run_for(1_999)
-        assert leader.store.reads.max_offset("T", 0) == 0
-        group.run_for(20)
-        (arrived,) = messages_of(leader, "T")
-        assert arrived.body == b"far"
-        group.run_for(3_000)
-        assert is_idle(leader)
-        assert leader.store.services.timer_message_service.index.counts == {}
-
-    def test_a_tick_looks_at_few_of_those_that_are_old_and_due_too_soon_to_be_rolled(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(timer_message_service, "ROLL_LOOKS_MAX", 5)
-        group = StoreGroup(tmp_path)
-        group.start()
-        leader = group.lead()
-        for number in range(18):
-            leader.put(timer(group.now_ms + 50 * HOUR_MS, b"%d" % number))
-        leader.put(timer(group.now_ms + 5 * DAY_MS, b"far"))
-        group.settle()
-        group.run_for(20)
-        group.skip(2 * DAY_MS)
-        service, looks = leader.store.services.timer_message_service, list[int]()
-        old = service._record_at
-
-        def record_at(queue: UnitQueue, offset: int) -> object:
-            looks.append(offset)
-            return old(queue, offset)
-
-        monkeypatch.setattr(service, "_record_at", record_at)
-        for tick in range(1, 4):
-            service.tick(group.now_ms)
-            assert looks == list(range(5 * tick))
-        service.tick(group.now_ms)
-        assert looks == list(range(19))
-        group.settle()
-        assert messages_of(leader, TIMER_TOPIC)[19].properties["TIMER_ROLL_TIMES"] == "1"
-
-    def test_first_waiting_pos_is_that_of_the_first_message_that_waits(self, tmp_path: Path) -> None:
-        group = StoreGroup(tmp_path)
-        group.start()
-        leader = group.lead()
-        assert leader.store.services.timer_message_service.first_waiting_pos() is None
-        puts = [leader.put(timer(group.now_ms + delay_ms)) for delay_ms in (HOUR_MS, 1_000, 2 * HOUR_MS)]
-        group.run_for(3_000)
-        assert leader.store.services.timer_message_service.first_waiting_pos() == puts[0].phy_offsets[0]
-
-
 def test_a_message_goes_with_its_topic_also_where_it_is_rolled(tmp_path: Path) -> None:
     group = StoreGroup(tmp_path)
     group.start()
@@ -523,102 +364,3 @@ def test_what_waits_keeps_all_that_its_sender_said_of_it() -> None:
 @pytest.mark.parametrize(("deliver_ms", "out_ms"), [(5_000, 4_000), (5_001, 5_000), (5_999, 5_000)])
 def test_slots_are_those_of_rocketmq(deliver_ms: int, out_ms: int) -> None:
     assert slot_of(deliver_ms, 1000) == out_ms
-
-
-def start_after_rocketmq(
-    group: StoreGroup, messages: list[PutMessage], read_ms: int, offset: int
-) -> StoreMember:
-    """Returns the leader over a store that has `messages`. RocketMQ's wheel was read up to a time, and has what is
-    before `offset`.
-    """
-    group.start()
-    leader = group.lead()
-    for waiting in messages:
-        leader.put(waiting)
-    group.settle()
-    for member in list(group.members.values()):
-        member.stop()
-    group.start()
-    check_point = struct.pack(">7q", read_ms, 0, offset, offset, 0, 0, 0)
-    for member in group.members.values():
-        member.store.tables.timer_table.read_check_point(check_point)
-    return group.lead()
-
-
-class TestAfterRocketmq:
-    """A store that RocketMQ's broker had: config/timercheck says how far its wheel was."""
-
-    def test_what_it_has_delivered_or_rolled_does_not_come_again(self, tmp_path: Path) -> None:
-        group = StoreGroup(tmp_path)
-        now_ms = group.now_ms
-        messages = [
-            timer(now_ms + HOUR_MS, b"delivered"),
-            timer(now_ms + 50 * HOUR_MS, b"rolled"),  # after a day
-            recall(now_ms + HOUR_MS, "delivered"),
-            timer(now_ms + 40 * HOUR_MS, b"waits"),
-            timer(now_ms + 5 * DAY_MS, b"rolled later"),
-            timer(now_ms + 50 * HOUR_MS, b"rolled", TIMER_ROLL_TIMES="1"),
-        ]
-        leader = start_after_rocketmq(group, messages, now_ms + 30 * HOUR_MS, 5)
-        group.run_until(lambda: leader.store.tables.timer_table.first_waiting == 3)
-        group.run_for(20)
-        assert leader.store.services.timer_message_service.index.counts == {"T": 3}
-        group.skip(6 * DAY_MS)
-        group.run_for(5_000)
-        assert bodies_of(leader) == [b"waits", b"rolled", b"rolled later"]
-        assert is_idle(leader)
-
-    def test_what_was_not_stored_anew_waits_though_the_time_to_roll_it_has_come(self, tmp_path: Path) -> None:
-        """RocketMQ's broker ended in that second. Some were sent twice, and were stored anew once."""
-        group = StoreGroup(tmp_path)
-        now_ms = group.now_ms
-        due_ms = now_ms + 50 * HOUR_MS
-        messages = [
-            timer(due_ms, b"ended there"),
-            timer(due_ms, b"recalled"),
-            recall(due_ms, "recalled"),
-            timer(due_ms, b"twice"),
-            timer(due_ms, b"twice"),
-            timer(due_ms, b"rolled"),
-            timer(due_ms, b"again", TIMER_ROLL_TIMES="1"),
-            timer(due_ms, b"rolled", TIMER_ROLL_TIMES="1"),
-            timer(due_ms, b"twice", TIMER_ROLL_TIMES="1"),
-            timer(due_ms, b"again", TIMER_ROLL_TIMES="2"),
-        ]
-        leader = start_after_rocketmq(group, messages, now_ms + 24 * HOUR_MS + 1_000, 7)
-        group.skip(51 * HOUR_MS)
-        group.run_until(lambda: is_idle(leader))
-        assert bodies_of(leader) == [b"ended there", b"twice", b"rolled", b"twice", b"again"]
-
-    @pytest.mark.slow
-    def test_the_end_of_many_is_a_few_records_and_one_leader_ends_what_another_began(
-        self, tmp_path: Path
-    ) -> None:
-        group = StoreGroup(tmp_path, 3)
-        now_ms, count = group.now_ms, 1_000
-        messages = []
-        for number in range(count):
-            messages += [timer(now_ms + 600_000, b"gone"), timer(now_ms + 2 * HOUR_MS, b"%d" % number)]
-        leader = start_after_rocketmq(group, messages, now_ms + HOUR_MS, len(messages))
-        table = leader.store.tables.timer_table
-        group.run_until(lambda: table.ended_count > 0)
-        assert table.awaits_take_over
-        leader.crash()
-        leader = group.lead()
-        table = leader.store.tables.timer_table
-        assert table.awaits_take_over
-        group.run_until(lambda: not table.awaits_take_over)
-        assert (table.first_waiting, table.ended_count) == (1, count - 1)
-        states = [entry for entry in entries_of(leader) if parse_header(entry).kind == EntryKind.STATE]
-        assert len(states) < 20
-        group.skip(3 * HOUR_MS)
-        group.run_until(lambda: is_idle(leader))
-        assert bodies_of(leader) == [b"%d" % number for number in range(count)]
-
-    def test_the_check_point_is_read_with_the_tables(self, tmp_path: Path) -> None:
-        (tmp_path / "timercheck").write_bytes(struct.pack(">7q", 17, 0, 3, 3, 0, 0, 0).ljust(4096, b"\0"))
-        tables = read_config_files(RealDisk(), str(tmp_path))
-        assert (tables.timer_table.java_offset, tables.timer_table.java_read_ms) == (3, 17)
-        copy = StateTables()
-        copy.unpack(tables.pack())
-        assert copy.timer_table.java_offset == 3

@@ -173,7 +173,7 @@ class CheckedReads(LogReader):
 
     def wider_behind(self, faulty: FaultyRange) -> FaultyRange | None:
         """The range with the entry behind it, where that is sound and does not lie where the range says that it does:
-        there was one of before, which is passed over by now.
+        there was a stale one, which is passed over by now.
         """
         index = Index(faulty.last_index + 1)
         if index > self.ledger_end_index:

@@ -165,7 +165,7 @@ class CutLog(ScrubbedLog):
         self.ledger_end_index = before_begin_index
         self.durable_index, self.durable_pos = before_begin_index, begin_pos
         mark = replace(self._mark, index=before_begin_index, term=term, end_pos=begin_pos, chain_crc=chain)
-        # The newest first: a start that finds neither all nor a mark takes what is left for the log of before.
+        # The newest first: a start that finds neither all nor a mark takes what is left for the old log.
         detached = [*reversed(self._data.queue.detach_from(0)), *reversed(self._index.queue.detach_from(0))]
         job = self._cutting = CutJob(
             self._disk,

@@ -301,7 +301,7 @@ class FaultFinder:
 
     def _may_go_on_within(self, anchor: Anchor, behind: Anchor) -> bool:
         """Whether something behind `anchor`, up to the end of its file, says of itself that it is an entry of this log.
-        Then `behind`, in the next file, may be one of before, with a unit that is back as well, and so may `anchor`,
+        Then `behind`, in the next file, may be a stale one, with a unit that is back as well, and so may `anchor`,
         unless it leads to the last one, which is remembered. Written over by a blank, they would be lost unnoticed.
         """
         pos, file_end = anchor.end_pos, self._next_file(anchor.end_pos)
@@ -353,7 +353,7 @@ class FaultFinder:
         """
         before_chain = header_at(self._data, pos).chain_crc
         stale: set[int] = set()  # positions
-        # Those passed over may be what counts, and the next one be of before, with its unit: it does not end the range.
+        # Those passed over may be what counts, and the next one be stale, with its unit: it does not end the range.
         has_passed_some = False
         for candidate in header_positions(self._data, pos, self._end.end_pos):
             was_some_passed, has_passed_some = has_passed_some, has_passed_some or candidate != pos
@@ -363,7 +363,7 @@ class FaultFinder:
             if alone is None or alone.index > self._end.index:
                 continue
             if alone.index <= first_index:
-                # None of this log, or damaged: what follows from one of before is of before, too.
+                # None of this log, or damaged: what follows from a stale one is stale, too.
                 stale |= self._stale_from(candidate, alone, is_other=alone.index < first_index)
                 continue
             is_linked = alone.index == before_index + 1 and self._is_linked(candidate, before_chain)
@@ -416,14 +416,14 @@ class FaultFinder:
         return not _is_of(unit, pos, anchor)
 
     def _likely_pos(self, anchor: Anchor) -> Pos:
-        """Where the entry behind `anchor` lies, although it is not readable. A blank is one of before if the unit tells
-        of an entry in its place.
+        """Where the entry behind `anchor` lies, although it is not readable. A blank is stale if the unit tells of
+        an entry in its place.
         """
         end_pos = anchor.end_pos
         file_end = self._next_file(end_pos)
         if self._is_unit_at(anchor.index + 1, end_pos):
             return end_pos
-        # Where the log ends in this file, a blank is one of before as well.
+        # Where the log ends in this file, a blank is a stale one as well.
         may_be_blank = end_pos < file_end <= self._end.end_pos - ENTRY_HEADER_SIZE
         is_blank = may_be_blank and is_exact_blank(self._data.read(end_pos, file_end - end_pos))
         return Pos(file_end if is_blank else end_pos)

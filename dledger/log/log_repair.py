@@ -40,7 +40,7 @@ from dledger.log.index_files import IndexFiles
 from dledger.log.log_reader import LogReader, chain_crc_at
 
 # Of what lies here already within the damage, the entries that begin within so many bytes are looked at: mostly it is
-# one. All of it is read in one turn, and a long stretch of entries of before would hold up what else the member does.
+# one. All of it is read in one turn, and a long stretch of stale entries would hold up what else the member does.
 _HERE_SIZE_MAX: Final = 1024 * 1024
 
 

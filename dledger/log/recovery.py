@@ -169,7 +169,7 @@ class Recovery:
 
     def _is_begun(self, begin: BeginMark, files: list[int]) -> bool:
         """Whether the first entry lies where the log begins, or it has none yet: one that was to begin anew when the
-        process ended may still be the one of before.
+        process ended may still be the old one.
         """
         heads = {offset: self._data.queue.read_listed(offset, ENTRY_HEADER_SIZE) for offset in files}
         head = heads.get(begin.begin_pos, b"")
@@ -330,8 +330,8 @@ class Recovery:
         if first_file.file_from_offset > 0 and not is_entry:
             raise LedgerDamagedError(
                 f"{first_file.path}: begins with no entry (magic {header.magic}, index {header.index}, pos "
-                f"{header.pos}). Nothing was changed. If the group has never stored a message behind the plain "
-                f"commitlog of before, let Java's store one. Otherwise: {what_to_do(self._config.directory)}"
+                f"{header.pos}). Nothing was changed. If the group has never stored a message behind the old "
+                f"plain commitlog, let Java's store one. Otherwise: {what_to_do(self._config.directory)}"
             )
         return Index(max(header.index, 0)) if is_entry else Index(0)
 
@@ -431,8 +431,8 @@ class Recovery:
             )
 
     def _check_told_members(self, reader: SequentialReader) -> None:
-        """With the mark goes all that is said of damage below it. But who has lost entries that say who the members are
-        might lead without them.
+        """With the mark goes all that is said of damage below it. But a member that has lost entries that say who the
+        members are might lead without them.
         """
         told = self._mark_file.begin.mark.membership_indexes
         if told and reader.index < told[-1]:

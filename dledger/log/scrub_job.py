@@ -165,7 +165,7 @@ class LogScrubJob:
         self._take(verified)
 
     def _verify(self, entries: memoryview, chain: int) -> VerifiedRange:
-        """The entries behind `place`, none behind the last one: those of before may have been more. Raises
+        """The entries behind `place`, none behind the last one: stale ones may have been more. Raises
         RangeCorruptError.
         """
         place = self.place
@@ -196,7 +196,7 @@ class LogScrubJob:
 
     def _is_blank_next(self, chunk: bytes, pos: int, unit: IndexUnit | None) -> bool:
         """Whether the file ends here, by the next entry's unit or else by the bytes. Where the log ends in it,
-        a blank is one of before.
+        a blank is a stale one.
         """
         file_end = self._file_end(pos)
         if pos % self._config.data_file_size == 0 or file_end > self._end_pos - ENTRY_HEADER_SIZE:

@@ -83,19 +83,23 @@ class PopLookProcessor:
     def notify(self, request: Request[NotificationRequestHeader], now_ms: int) -> None:
         """Answers as soon as the group has a message to pop, or when the time is over."""
         header = request.header
+        self._notify(request, (header.born_time or now_ms) + header.poll_time, now_ms)
+
+    def _notify(self, request: Request[NotificationRequestHeader], deadline_ms: int, now_ms: int) -> None:
+        header = request.header
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         try:
             self._queues.check_broker("notification")
             self._queues.check_topic(topic, queue_id, request.channel.remote_address)
             self._queues.check_group(group, now_ms)
-            has_message = self._has_message(header, now_ms)
+            message_ms = self._message_ms(header, now_ms)
         except PopRefused as refused:
             request.answer(refused.code, refused.remark)
             return
         except (StoreError, DiskError) as error:
             answer_error(request, error)
             return
-        deadline_ms = (header.born_time or now_ms) + header.poll_time
+        has_message = message_ms is not None and message_ms <= now_ms
         is_full = self._waiting_pops.is_full(group, topic, queue_id)
         if has_message or deadline_ms <= now_ms or is_full or not request.channel.is_open:
             is_told_full = is_full and not has_message and deadline_ms > now_ms
@@ -109,25 +113,30 @@ class PopLookProcessor:
             topic,
             queue_id,
             retry_topics,
-            deadline_ms,
+            min(deadline_ms, message_ms or deadline_ms),
             None,
-            lambda now_ms: self.notify(request, now_ms),
+            lambda now_ms: self._notify(request, deadline_ms, now_ms),
             takes=False,
         )
         self._waiting_pops.hold(waiting)
 
-    def _has_message(self, header: NotificationRequestHeader, now_ms: int) -> bool:
-        """Raises UnitDamagedError, DiskError."""
+    def _message_ms(self, header: NotificationRequestHeader, now_ms: int) -> int | None:
+        """When the group has a message to pop: now, or when a queue of FIFO consumers gives some again; None if nobody
+        knows. Raises UnitDamagedError, DiskError.
+        """
         group, is_order = header.consumer_group, bool(header.order)
+        times = []
         for topic, queue_id in self._queues.queues_of(
             group, header.topic, header.queue_id, is_order=is_order, retry_probability=0
         ):
             order = self._table.order_info((group, topic, queue_id)) if is_order else None
             if order is not None and order.is_blocked(header.attempt_id or "", now_ms):
-                continue
-            if self._store.reads.max_offset(topic, queue_id) > self._queues.offset(group, topic, queue_id, 0):
-                return True
-        return False
+                times.append(order.blocked_until_ms)
+            elif self._store.reads.max_offset(topic, queue_id) > self._queues.offset(
+                group, topic, queue_id, 0
+            ):
+                return now_ms
+        return min(times, default=None)
 
     def count_waiting(self, request: Request[PollingInfoRequestHeader], now_ms: int) -> None:
         """How many pops and notifications of the group wait for the queue."""

@@ -157,6 +157,31 @@ def test_a_notification_that_nothing_comes_to_ends_with_its_time(client: PopClie
     assert told.ext_fields == {"hasMsg": "false", "pollingFull": "false"}
 
 
+def test_a_notification_whose_client_leaves_the_time_to_the_broker_ends(client: PopClient) -> None:
+    client.ack(*client.pop())
+    broker = client.broker
+    notification = broker.new_request(RequestCode.NOTIFICATION, {**LOOK, "pollTime": "500", "bornTime": "0"})
+    broker.receive([notification])
+    broker.run_for(1000)
+    told = broker.channel.response_to(notification.opaque)
+    assert told is not None
+    assert told.ext_fields == {"hasMsg": "false", "pollingFull": "false"}
+
+
+def test_a_notification_comes_when_a_queue_of_fifo_consumers_gives_messages_again(client: PopClient) -> None:
+    broker = client.broker
+    assert client.pop(order="true", invisibleTime="2000")
+    asked = {**LOOK, "pollTime": "20000", "bornTime": "0", "order": "true"}
+    notification = broker.new_request(RequestCode.NOTIFICATION, asked)
+    broker.receive([notification])
+    broker.run_for(1500)
+    assert broker.channel.response_to(notification.opaque) is None
+    broker.run_for(1000)
+    told = broker.channel.response_to(notification.opaque)
+    assert told is not None
+    assert told.ext_fields == {"hasMsg": "true", "pollingFull": "false"}
+
+
 def test_a_message_tells_all_that_wait_to_be_notified_and_the_pop_behind_them(client: PopClient) -> None:
     """They are many enough that a call in a call in a call would not end."""
     client.ack(*client.pop())

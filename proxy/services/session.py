@@ -30,6 +30,8 @@ from proxy.status import StatusError, status, status_of
 
 log = logging.getLogger(__name__)
 
+# Settings are kept: those of a client with thousands of topics are smaller.
+COMMAND_SIZE_MAX: Final = 1024 * 1024
 _CONSUMERS: Final = frozenset({ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER})
 _SERVED: Final = _CONSUMERS | {ClientType.PRODUCER}
 # Of wrong requests: the gRPC status then says that another try will not do.
@@ -65,6 +67,11 @@ class SessionService:
         ending = asyncio.ensure_future(self._is_ending.wait())
         try:
             while (payload := await _receive(call, ending)) is not None:
+                if len(payload) > COMMAND_SIZE_MAX:
+                    raise GrpcError(
+                        GrpcStatus.INVALID_ARGUMENT,
+                        f"a command of {len(payload)} bytes: {COMMAND_SIZE_MAX} are allowed",
+                    )
                 command = parsed(TelemetryCommand, payload)
                 if command.WhichOneof("command") == "settings":
                     answer = await self._settings_came(client_id, call, command.settings)

@@ -49,6 +49,7 @@ from remoting.headers.headers import (
 
 log = logging.getLogger(__name__)
 
+_QUESTION_S: Final = 5.0  # that a client may take to read one
 _GROUPS_OF_ONE_HEARTBEAT: Final = 100
 _WITH_TRANSACTIONS: Final = frozenset({"TRANSACTION", MIXED})
 _VERDICTS: Final[Mapping[int, int]] = {
@@ -127,7 +128,11 @@ class TransactionService:
             stream = session.stream
             assert stream is not None, "it can be spoken to"
             try:
-                await stream.send(question)
+                async with asyncio.timeout(_QUESTION_S):
+                    await stream.send(question)
+                return
+            except TimeoutError:
+                log.info("client=%s takes no questions: the broker asks again", session.client_id)
                 return
             except CallClosed:
                 self._sessions.stream_closed(session.client_id, stream)

@@ -131,6 +131,17 @@ def test_wrong_settings_end_the_stream() -> None:
     run(story())
 
 
+def test_settings_of_megabytes_are_not_kept() -> None:
+    async def story() -> None:
+        async with proxying(NOWHERE) as proxy:
+            error = await failed(proxy, producer_settings(*(f"{number:0127}" for number in range(8200))))
+            assert error.status == GrpcStatus.INVALID_ARGUMENT
+            assert "1048576 are allowed" in error.message
+            assert len(proxy.sessions) == 0
+
+    run(story())
+
+
 def test_a_client_of_a_kind_that_is_not_served_is_told_so() -> None:
     async def story() -> None:
         async with proxying(NOWHERE) as proxy:

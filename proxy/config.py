@@ -25,6 +25,7 @@ from remoting.configuration import (
     words,
 )
 from remoting.security_switches import check_security_switches
+from remoting.tls import TlsMode
 
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 _COUNT_MAX: Final = 2**31 - 1
@@ -50,6 +51,8 @@ class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
     )
     tls_key_path: str | None = None
     tls_cert_path: str | None = None
+    tls_server_mode: TlsMode = TlsMode.PERMISSIVE
+    believes_prefaces: bool = False  # of a load balancer that speaks the PROXY protocol
     # Sends
     max_message_size: int = 4 * 1024 * 1024
     enable_message_body_empty_check: bool = True
@@ -100,6 +103,11 @@ def _read_mode(text: str) -> str:
     return text.upper()
 
 
+def _read_tls_mode(text: str) -> TlsMode:
+    """Not one_of(), which takes the default for a typing error: the port would be open."""
+    return TlsMode(text.lower())
+
+
 def _count(field: str, unit: str = "", low: int = 0) -> Setting:
     return whole_number(field, low, _COUNT_MAX, unit)
 
@@ -117,6 +125,8 @@ PROXY_SETTINGS: Final[Mapping[str, Setting]] = {
     "tlsTestModeEnable": boolean("tls_test_mode_enable"),
     "tlsKeyPath": words("tls_key_path"),
     "tlsCertPath": words("tls_cert_path"),
+    "tls.server.mode": Setting("tls_server_mode", _read_tls_mode, "one of " + ", ".join(TlsMode)),
+    "pyDLedgerProxyProtocol": boolean("believes_prefaces"),
     "maxMessageSize": _count("max_message_size", "bytes"),
     "enableMessageBodyEmptyCheck": boolean("enable_message_body_empty_check"),
     "maxUserPropertySize": _count("max_user_property_size", "bytes"),
@@ -171,7 +181,8 @@ def load_proxy_config(
     source = path or "no conf file given (-pc FILE)"
     if not found.values.get("namesrv_addr"):
         raise ConfigError(f"{source}: {_NO_NAMESRV}")
-    open_switches = check_security_switches(properties, found.values.get("allow_open", False), "proxy")
+    switches = [item for item in properties if item.key not in PROXY_SETTINGS]
+    open_switches = check_security_switches(switches, found.values.get("allow_open", False), "proxy")
     config = ProxyConfig(**found.values, open_switches=open_switches)
     if (config.tls_key_path is None) != (config.tls_cert_path is None):
         raise ConfigError(f"{source}: tlsKeyPath and tlsCertPath go together: give both, or none")

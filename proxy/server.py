@@ -28,7 +28,7 @@ from proxy.sessions import Sessions
 from remoting.address import is_loopback, join
 from remoting.client import Connect
 from remoting.security_switches import open_warning
-from remoting.tls import ServerTls, TlsFiles, TlsMode, self_made_tls
+from remoting.tls import ServerTls, TlsError, TlsFiles, TlsMode, self_made_tls
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +89,8 @@ class Proxy:
             tls=tls,
             hidden_metadata=HIDDEN_METADATA,
             message_size_max=config.grpc_max_inbound_message_size,
+            idle_seconds=config.grpc_client_idle_time_ms / 1000,
+            believes_prefaces=config.believes_prefaces,
         )
 
     @property
@@ -130,25 +132,26 @@ class Proxy:
 
 def tls_of(config: ProxyConfig) -> ServerTls | None:
     """As the conf says; None: plaintext alone. Raises TlsError."""
+    mode = config.tls_server_mode
+    if mode is TlsMode.DISABLED:
+        return None
     if (
         config.tls_key_path is not None
         and config.tls_cert_path is not None
         and not config.tls_test_mode_enable
     ):
         files = TlsFiles(key_path=config.tls_key_path, cert_path=config.tls_cert_path)
-        return ServerTls(TlsMode.PERMISSIVE, files, alpn=ALPN)
+        return ServerTls(mode, files, alpn=ALPN)
     is_self_made = config.tls_test_mode_enable
     if is_self_made is None:
         is_self_made = is_loopback(config.bind_address)
     if is_self_made:
         advertised = config.advertised_endpoint
-        return self_made_tls(
-            TlsMode.PERMISSIVE, alpn=ALPN, hosts=() if advertised is None else (advertised.host,)
-        )
-    log.warning(
-        "no TLS, which clients of several languages insist on: give tlsKeyPath and tlsCertPath, or "
-        "tlsTestModeEnable=true for a self-made certificate"
-    )
+        return self_made_tls(mode, alpn=ALPN, hosts=() if advertised is None else (advertised.host,))
+    missing = "give tlsKeyPath and tlsCertPath, or tlsTestModeEnable=true for a self-made certificate"
+    if mode is TlsMode.ENFORCING:
+        raise TlsError(f"tls.server.mode=enforcing, and no certificate: {missing}")
+    log.warning("no TLS, which clients of several languages insist on: %s", missing)
     return None
 
 

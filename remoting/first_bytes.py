@@ -1,6 +1,7 @@
 """One port for TLS and plaintext: the first byte of a connection, left in the socket, says which of them it is.
 
-A load balancer may put a line of HAProxy's PROXY protocol first, which says where the client really is.
+A load balancer may write a preface of the PROXY protocol first, which says where the client is. It is read only where
+an operator has said so: anybody can write one.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from remoting.address import join
+from remoting.proxy_protocol import NO_PREFACE, PREFACE_SIZE_MAX, PrefaceError, read_preface
 from remoting.tls import ServerTls, TlsMode
 
 log = logging.getLogger(__name__)
@@ -24,19 +27,35 @@ HANDSHAKE_SECONDS = 10.0
 TLS_RECORD = 0x16  # a handshake record, which each TLS connection begins with
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _RETRY_SECONDS = 1.0
+_PREFACE_SECONDS = 0.02  # until it is looked at again whether a preface is complete
+
+
+@dataclass(slots=True)
+class _Waiting:
+    timer: asyncio.TimerHandle
+    source: str | None = None
+    may_have_preface: bool = False
 
 
 class FirstBytesListener:
     """Accepts connections at listening sockets, and makes a protocol for each once its first byte has come."""
 
     def __init__(
-        self, make_protocol: Callable[[], asyncio.BaseProtocol], sockets: list[socket.socket], tls: ServerTls
+        self,
+        make_protocol: Callable[[], asyncio.BaseProtocol],
+        sockets: list[socket.socket],
+        tls: ServerTls | None,
+        make_for_source: Callable[[str], asyncio.BaseProtocol] | None = None,
     ) -> None:
+        """`tls`: None: plaintext alone. `make_for_source`: makes the protocol of a client that a preface says the
+        address of; None: prefaces are not read.
+        """
         self.sockets = sockets
         self._make_protocol = make_protocol
         self._tls = tls
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[socket.socket, asyncio.TimerHandle] = {}
+        self._make_for_source = make_for_source
+        self._waiting: dict[socket.socket, _Waiting] = {}
         self._opening: set[asyncio.Task[None]] = set()
         for listening in sockets:
             listening.setblocking(False)
@@ -69,7 +88,8 @@ class FirstBytesListener:
                 self._loop.call_later(_RETRY_SECONDS, self._accept_again, listening)
                 return
             sock.setblocking(False)
-            self._waiting[sock] = self._loop.call_later(FIRST_BYTES_SECONDS, self._drop, sock)
+            timer = self._loop.call_later(FIRST_BYTES_SECONDS, self._drop, sock)
+            self._waiting[sock] = _Waiting(timer, may_have_preface=self._make_for_source is not None)
             self._loop.add_reader(sock, self._look, sock)
 
     def _accept_again(self, listening: socket.socket) -> None:
@@ -80,41 +100,69 @@ class FirstBytesListener:
         self._let_go(sock)
         sock.close()
 
-    def _let_go(self, sock: socket.socket) -> None:
+    def _let_go(self, sock: socket.socket) -> _Waiting:
         self._loop.remove_reader(sock)
-        self._waiting.pop(sock).cancel()
+        waiting = self._waiting.pop(sock)
+        waiting.timer.cancel()
+        return waiting
 
     def _look(self, sock: socket.socket) -> None:
+        waiting = self._waiting.get(sock)
+        if waiting is None:
+            return  # it was dropped before it was looked at again
         try:
-            first = sock.recv(1, socket.MSG_PEEK)
+            first = sock.recv(PREFACE_SIZE_MAX, socket.MSG_PEEK)
+            preface = read_preface(first) if waiting.may_have_preface and first else NO_PREFACE
+            if preface is None:
+                # Readable it stays, so the loop would call at once again.
+                self._loop.remove_reader(sock)
+                self._loop.call_later(_PREFACE_SECONDS, self._look_again, sock)
+                return
+            if preface.size:
+                sock.recv(preface.size)
+                waiting.source, waiting.may_have_preface = preface.source, False
+                return
         except (BlockingIOError, InterruptedError):
             return
+        except PrefaceError as error:
+            log.warning("bad PROXY preface from=%s reason=%s", _peer(sock), error, extra=_PER_CONNECTION)
+            first = b""
         except OSError:
             first = b""
         is_tls = first[:1] == bytes((TLS_RECORD,))
         if not first or not self._is_taken(is_tls, sock):
             self._drop(sock)
             return
-        self._let_go(sock)
-        task = self._loop.create_task(self._open(sock, self._tls.context if is_tls else None))
+        source = self._let_go(sock).source
+        context = self._tls.context if is_tls and self._tls is not None else None
+        task = self._loop.create_task(self._open(sock, context, source))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
 
+    def _look_again(self, sock: socket.socket) -> None:
+        if sock in self._waiting:
+            self._loop.add_reader(sock, self._look, sock)
+
     def _is_taken(self, is_tls: bool, sock: socket.socket) -> bool:
-        refused = TlsMode.DISABLED if is_tls else TlsMode.ENFORCING
-        if self._tls.mode is not refused:
+        mode = TlsMode.DISABLED if self._tls is None else self._tls.mode
+        if mode is not (TlsMode.DISABLED if is_tls else TlsMode.ENFORCING):
             return True
         kind = "TLS" if is_tls else "plaintext"
-        log.warning(
-            "%s refused from=%s tls.server.mode=%s", kind, _peer(sock), self._tls.mode, extra=_PER_CONNECTION
-        )
+        log.warning("%s refused from=%s tls.server.mode=%s", kind, _peer(sock), mode, extra=_PER_CONNECTION)
         return False
 
-    async def _open(self, sock: socket.socket, context: ssl.SSLContext | None) -> None:
-        peer = _peer(sock)
+    async def _open(self, sock: socket.socket, context: ssl.SSLContext | None, source: str | None) -> None:
+        peer = _peer(sock) if source is None else source
+        make_for_source = self._make_for_source
+
+        def make() -> asyncio.BaseProtocol:
+            if source is None or make_for_source is None:
+                return self._make_protocol()
+            return make_for_source(source)
+
         try:
             await self._loop.connect_accepted_socket(
-                self._make_protocol,
+                make,
                 sock,
                 ssl=context,
                 ssl_handshake_timeout=HANDSHAKE_SECONDS if context else None,

@@ -29,15 +29,19 @@ async def listen_for_both(
     make_protocol: Callable[[], asyncio.BaseProtocol],
     host: str,
     port: int,
-    tls: ServerTls,
+    tls: ServerTls | None,
     *,
+    make_for_source: Callable[[str], asyncio.BaseProtocol] | None = None,
     backlog: int = 100,
 ) -> FirstBytesListener:
-    """Listens on the running loop for TLS and plaintext, as the mode of `tls` has it. Raises OSError."""
+    """Listens on the running loop for TLS and plaintext, as the mode of `tls` has it. Raises OSError.
+
+    `make_for_source`: as for FirstBytesListener.
+    """
     sock = _socket_for_all(port) if host in ALL_ADDRESSES else None
     if sock is not None:
         sock.listen(backlog)
-        return FirstBytesListener(make_protocol, [sock], tls)
+        return FirstBytesListener(make_protocol, [sock], tls, make_for_source)
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
@@ -48,7 +52,7 @@ async def listen_for_both(
         for opened in sockets:
             opened.close()
         raise
-    return FirstBytesListener(make_protocol, sockets, tls)
+    return FirstBytesListener(make_protocol, sockets, tls, make_for_source)
 
 
 def _socket_for_all(port: int) -> socket.socket | None:

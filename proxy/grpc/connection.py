@@ -35,7 +35,6 @@ CONCURRENT_CALLS_MAX = 1024
 PENDING_WRITE_LIMIT = 256 * 1024  # above it no messages leave
 PING_SECONDS = 30.0  # of silence, before the client is asked whether it is there
 PING_ANSWER_SECONDS = 10.0
-IDLE_SECONDS = 120.0  # without a call
 STRIKES_MAX = 1000  # frames that carry nothing, between two looks and without an answer of ours
 PENDING_WRITE_MAX = 2 * 1024 * 1024  # above it the connection ends: it sends without reading its answers
 
@@ -55,6 +54,9 @@ class Owner(Protocol):
     @property
     def incoming(self) -> IncomingBudget: ...
 
+    @property
+    def idle_seconds(self) -> float: ...
+
     def connection_opened(self, connection: GrpcConnection) -> None: ...
 
     def connection_closed(self, connection: GrpcConnection) -> None: ...
@@ -66,11 +68,12 @@ class GrpcConnection(asyncio.Protocol):
     So a client that opens calls and resets them at once never has more handlers at work than calls it may have.
     """
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: Owner, source: str | None = None) -> None:
+        """`source`: where the client is, if a load balancer has said so."""
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
-        self.peer = ""
+        self.peer = source or ""
         self._calls: dict[int, ServerStream] = {}
         self._blocked: dict[int, ServerStream] = {}  # their outbox waits for a window or the socket
         self._paused = False
@@ -90,7 +93,7 @@ class GrpcConnection(asyncio.Protocol):
         # Not an isinstance: uvloop's transports are of no asyncio class.
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=PENDING_WRITE_LIMIT)
-        self.peer = _address(transport.get_extra_info("peername"))
+        self.peer = self.peer or _address(transport.get_extra_info("peername"))
         self._owner.connection_opened(self)
         self._flush()
 
@@ -124,7 +127,7 @@ class GrpcConnection(asyncio.Protocol):
         self._http2.strikes = 0
         if self._calls:
             self._called_at = now
-        elif now - self._called_at >= IDLE_SECONDS:
+        elif now - self._called_at >= self._owner.idle_seconds:
             self._leave(ErrorCode.NO_ERROR)
             return
         if self._pinged_at is not None:

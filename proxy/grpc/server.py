@@ -14,6 +14,7 @@ from remoting.tls import ServerTls
 
 ALPN = ("h2",)  # for the ServerTls of a GrpcServer: clients insist on an answer
 STOP_SECONDS = 30.0
+IDLE_SECONDS = 120.0
 LOOK_SECONDS = 1.0
 
 
@@ -29,16 +30,22 @@ class GrpcServer:
         tls: ServerTls | None = None,
         hidden_metadata: Collection[str] = (),
         message_size_max: int = MESSAGE_SIZE_MAX,
+        idle_seconds: float = IDLE_SECONDS,
+        believes_prefaces: bool = False,
     ) -> None:
         """`hidden_metadata`: names of fields that handlers never see, because clients must not set them.
-        `tls`: None: the port takes plaintext alone.
+        `tls`: None: the port takes plaintext alone. `idle_seconds`: without a call a connection is
+        closed after that time. `believes_prefaces`: a load balancer says by the PROXY protocol
+        where a client is.
         """
         self.handlers = handlers
         self.hidden_metadata = frozenset(hidden_metadata)
         self.incoming = IncomingBudget(message_size_max=message_size_max)
         self.port = port
         self._host = host
+        self.idle_seconds = idle_seconds
         self._tls = tls
+        self._believes_prefaces = believes_prefaces
         self._connections: set[GrpcConnection] = set()
         self._server: asyncio.Server | FirstBytesListener | None = None
         self._look_handle: asyncio.TimerHandle | None = None
@@ -50,11 +57,16 @@ class GrpcServer:
 
     async def start(self) -> None:
         """Bind and listen. Raises OSError, for instance for a port that is taken."""
-        if self._tls is None:
+        if self._tls is None and not self._believes_prefaces:
             self._server = await listen(self._make_protocol, self._host, self.port, backlog=1024)
         else:
             self._server = await listen_for_both(
-                self._make_protocol, self._host, self.port, self._tls, backlog=1024
+                self._make_protocol,
+                self._host,
+                self.port,
+                self._tls,
+                make_for_source=self._make_protocol if self._believes_prefaces else None,
+                backlog=1024,
             )
         self.port = self._server.sockets[0].getsockname()[1]
         self._look()
@@ -93,8 +105,8 @@ class GrpcServer:
             self._all_closed.clear()
             await self._all_closed.wait()
 
-    def _make_protocol(self) -> GrpcConnection:
-        return GrpcConnection(self)
+    def _make_protocol(self, source: str | None = None) -> GrpcConnection:
+        return GrpcConnection(self, source)
 
     def _look(self) -> None:
         loop = asyncio.get_running_loop()

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from proxy.config import load_proxy_config, shown_settings
+from proxy.server import tls_of
 from remoting.configuration import ConfigError
+from remoting.tls import ServerTls, TlsError, TlsFiles, TlsMode, write_self_made_certificate
 
 
 def conf(tmp_path: Path, text: str | dict[str, object]) -> str:
@@ -52,6 +54,7 @@ def test_flags_win_and_the_environment_counts_last(tmp_path: Path) -> None:
         ('{"namesrvAddr": "a:1", "proxyMode": "LOCAL"}', "must be CLUSTER: a broker is another process"),
         ('{"namesrvAddr": "a:1", "pyDLedgerAdvertisedEndpoint": "0.0.0.0:1"}', "nobody can dial it"),
         ('{"namesrvAddr": "a:1", "tlsKeyPath": "k"}', "tlsKeyPath and tlsCertPath go together"),
+        ('{"namesrvAddr": "a:1", "tls.server.mode": "maybe"}', "one of disabled, permissive, enforcing"),
         ('{"namesrvAddr": "a:1", "authenticationEnabled": true}', "asks for access control"),
     ],
 )
@@ -77,3 +80,30 @@ def test_the_settings_that_are_shown_make_the_same_proxy(tmp_path: Path) -> None
     )
     again, warnings = load_proxy_config(conf(tmp_path, shown_settings(config)), environment={})  # type: ignore[arg-type]
     assert (again, warnings) == (config, [])
+
+
+def _tls_of(**settings: object) -> ServerTls | None:
+    pairs = {"namesrvAddr": "a:1", **{key.replace("__", "."): str(value) for key, value in settings.items()}}
+    return tls_of(load_proxy_config(None, pairs, environment={})[0])
+
+
+def test_tls_is_as_the_conf_says(tmp_path: Path) -> None:
+    files = TlsFiles(key_path=str(tmp_path / "k"), cert_path=str(tmp_path / "c"))
+    write_self_made_certificate(files)
+    given = {"tlsKeyPath": files.key_path, "tlsCertPath": files.cert_path}
+    assert _tls_of() is None
+    assert _tls_of(tls__server__mode="disabled", **given) is None
+    for settings, mode in [
+        ({**given}, TlsMode.PERMISSIVE),
+        ({**given, "tls__server__mode": "enforcing"}, TlsMode.ENFORCING),
+        ({"tlsTestModeEnable": "true"}, TlsMode.PERMISSIVE),
+        ({"pyDLedgerBindAddress": "127.0.0.1"}, TlsMode.PERMISSIVE),
+    ]:
+        tls = _tls_of(**settings)
+        assert tls is not None
+        assert tls.mode is mode
+
+
+def test_tls_is_not_enforced_without_a_certificate() -> None:
+    with pytest.raises(TlsError, match=r"tls\.server\.mode=enforcing, and no certificate: give tlsKeyPath"):
+        _tls_of(tls__server__mode="enforcing")

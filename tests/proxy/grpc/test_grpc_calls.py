@@ -349,3 +349,30 @@ def test_one_port_serves_clients_with_tls_and_without(run: Run, tmp_path: Path) 
                 assert await channel.unary_unary(PATH)(b"x" * 500_000) == b"x" * 500_000
 
     run(main())
+
+
+@pytest.mark.parametrize("cut", [0, 20], ids=["at once", "in two pieces"])
+def test_a_load_balancer_says_where_a_client_is(run: Run, cut: int) -> None:
+    preface = b"PROXY TCP4 10.1.2.3 10.0.0.1 40000 8081\r\n"
+    peers: list[str] = []
+
+    async def note(call: Call) -> None:
+        peers.append(call.peer)
+
+    async def main() -> None:
+        async with serving({PATH: note}, believes_prefaces=True) as server:
+            for balanced in (True, False):
+                reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+                if balanced:
+                    writer.write(preface[:cut])
+                    await writer.drain()
+                    for _ in range(20):
+                        await asyncio.sleep(0)
+                    writer.write(preface[cut:])
+                async with FrameClient(reader, writer) as client:
+                    client.h2.initiate_connection()
+                    await client.event(ResponseReceived, client.request(end=True))
+        assert peers[0] == "10.1.2.3:40000"
+        assert peers[1].startswith("127.0.0.1:")
+
+    run(main())

@@ -19,7 +19,6 @@ from proxy.grpc import frames
 from proxy.grpc.call import Call, CallClosed
 from proxy.grpc.connection import (
     CONCURRENT_CALLS_MAX,
-    IDLE_SECONDS,
     PENDING_WRITE_LIMIT,
     PING_ANSWER_SECONDS,
     PING_SECONDS,
@@ -28,7 +27,7 @@ from proxy.grpc.connection import (
 )
 from proxy.grpc.frames import DATA, END_HEADERS, END_STREAM, HEADERS, PING, PREFACE, ErrorCode, frame
 from proxy.grpc.messages import encode_message
-from proxy.grpc.server import GrpcServer
+from proxy.grpc.server import IDLE_SECONDS, GrpcServer
 
 Run = Callable[[Coroutine[object, object, None]], None]
 

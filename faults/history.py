@@ -172,6 +172,42 @@ class Request(OfMessage, frozen=True, kw_only=True, gc=False, tag="request"):
     reason: str = ""
 
 
+class Sent(OfMessage, frozen=True, kw_only=True, gc=False, tag="sent"):
+    """The end of a send, as of a Send, of a client that is not told where its message lies."""
+
+    begun_ns: int
+    topic: str
+    outcome: Outcome
+    message_group: str = ""
+    attempts: int = 1
+    reason: str = ""
+
+
+class Received(OfMessage, frozen=True, kw_only=True, gc=False, tag="received"):
+    """A pop gave the message to a consumer of the group. `begun_ns`: when that was asked for."""
+
+    begun_ns: int
+    group: str
+    topic: str
+    message_group: str = ""
+    attempt: Number = 1
+
+
+class Acknowledgement(OfMessage, frozen=True, kw_only=True, gc=False, tag="acknowledgement"):
+    """Its end. `unknown` also of a consumer that consumed the message, and tells nobody of its acknowledgement."""
+
+    begun_ns: int
+    group: str
+    outcome: Outcome
+    reason: str = ""
+
+
+class Dead(OfMessage, frozen=True, kw_only=True, gc=False, tag="dead"):
+    """The message was found in the group's dead letter topic."""
+
+    group: str
+
+
 class Delivered(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One message of a poll. A body that is not one of ours has producer "" and sequence -1. `store_ms`: when it was
     stored, by the clock of the leader that stored it; 0: not noted.
@@ -295,6 +331,7 @@ class Healed(Record, frozen=True, kw_only=True, gc=False, tag="healed"):
 AnyRecord = (
     Run | SendBegun | Send | TransactionBegun | TransactionSaid | Transaction
     | TimerBegun | Timer | RecallBegun | Recall | Request
+    | Sent | Received | Acknowledgement | Dead
     | Assigned | Poll | QueueEnd | CommitBegun | Commit | Committed
     | LeaderSeen | FaultBegun | FaultVerified | FaultEnded | Phase | Standstill | Healed
 )  # fmt: skip

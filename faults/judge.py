@@ -29,11 +29,12 @@ from faults.checkers.monotonic_poll import MonotonicPoll
 from faults.checkers.order import Order
 from faults.checkers.phantom import Phantom
 from faults.checkers.poll_skip import PollSkip
+from faults.checkers.pop import PopPromises
 from faults.checkers.reply import Reply
 from faults.checkers.timer import TimerPromises
 from faults.checkers.transaction import TransactionPromises
 from faults.coverage import Coverage
-from faults.history import AnyRecord, OfMessage, Poll, Record, Send, SendBegun, Timer, Transaction
+from faults.history import AnyRecord, OfMessage, Poll, Record, Send, SendBegun, Sent, Timer, Transaction
 from faults.kinds import Kinds
 
 SHOWN_PER_CHECKER = 50
@@ -73,6 +74,7 @@ def all_checkers() -> list[Checker]:
         TimerPromises(),
         Filtered(),
         Reply(),
+        PopPromises(),
     ]
 
 
@@ -158,5 +160,5 @@ def _parts(
 
 def _time_of(records: Sequence[AnyRecord]) -> int | None:
     """The end of the send that something is about, or whatever there is."""
-    sends = [record.at_ns for record in records if isinstance(record, Send | Transaction | Timer)]
+    sends = [record.at_ns for record in records if isinstance(record, Send | Sent | Transaction | Timer)]
     return sends[0] if sends else records[-1].at_ns if records else None

@@ -7,7 +7,7 @@ from typing import Any
 
 from faults.checkers.checker import MessageName, Place, Queue, Violation, message_of, queue_of
 from faults.checkers.numbered import Numbered, Values
-from faults.history import Poll, Record, Send, Timer, Transaction
+from faults.history import Poll, Record, Send, Sent, Timer, Transaction
 
 
 class Duplicate:
@@ -25,9 +25,9 @@ class Duplicate:
         self._second: dict[int, tuple[int, int]] = {}  # message to another place, and when it was read there
 
     def takes(self) -> Mapping[type[Record], Callable[[Any], Iterator[Violation]]]:
-        return {Send: self._send, Transaction: self._send, Timer: self._send, Poll: self._poll}
+        return {**dict.fromkeys((Send, Sent, Transaction, Timer), self._send), Poll: self._poll}
 
-    def _send(self, send: Send | Transaction | Timer) -> Iterator[Violation]:
+    def _send(self, send: Send | Sent | Transaction | Timer) -> Iterator[Violation]:
         self._attempts.put(self._messages.pack(*message_of(send)), send.attempts)
         return iter(())
 

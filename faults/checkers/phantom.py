@@ -13,6 +13,7 @@ from faults.history import (
     Record,
     Send,
     SendBegun,
+    Sent,
     Timer,
     TimerBegun,
     Transaction,
@@ -41,6 +42,7 @@ class Phantom:
             TransactionBegun: self._begun,
             TimerBegun: self._begun,
             Send: self._ended,
+            Sent: self._ended,
             Transaction: self._ended,
             Timer: self._ended,
             Poll: self._poll,
@@ -53,7 +55,7 @@ class Phantom:
         self._states.add(self._messages.pack(*message_of(begun)), _BEGUN)
         return iter(())
 
-    def _ended(self, send: Send | Transaction | Timer) -> Iterator[Violation]:
+    def _ended(self, send: Send | Sent | Transaction | Timer) -> Iterator[Violation]:
         if send.outcome == "fail":
             message = self._messages.pack(*message_of(send))
             state = self._states.add(message, _REFUSED)

@@ -57,13 +57,14 @@ def class_path(version: str, *, server: bool = False) -> str:
 
 def _fetch(version: str, jars: Path, profile: list[str]) -> None:
     stamp = jars / ".complete"
-    if stamp.exists():
+    wanted = (SOURCES / "pom.xml").read_bytes()
+    if stamp.exists() and stamp.read_bytes() == wanted:
         return
     goal = ["dependency:copy-dependencies", f"-Drocketmq.version={version}", f"-DoutputDirectory={jars}"]
     subprocess.run(
         ["mvn", "-q", "-B", "-f", str(SOURCES / "pom.xml"), *profile, *goal], check=True, timeout=600
     )
-    stamp.touch()
+    stamp.write_bytes(wanted)
 
 
 def _compile(sources: list[Path], jars: Path, classes: Path) -> None:
@@ -195,10 +196,12 @@ class JavaProcess:
         assert self._process.stdout
         for line in self._process.stdout:
             if line.startswith("{"):
-                event = json.loads(line)
-                self.events.append(event)
-                self._lines.put(event)
+                self.note(json.loads(line))
         self._lines.put(None)
+
+    def note(self, event: dict[str, Any]) -> None:
+        self.events.append(event)
+        self._lines.put(event)
 
     def __enter__(self) -> "JavaProcess":
         return self

@@ -1,8 +1,9 @@
-"""RocketMQ's own NameServer and broker as processes beside ours."""
+"""RocketMQ's own NameServer, broker and gRPC proxy as processes beside ours."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -26,13 +27,14 @@ _EXPORT = [
 class _JavaServer:
     """One process; `with` starts it, and ends it by pid. Its settings, home and log lie in `work`."""
 
-    def __init__(self, work: Path, name: str, main_class: str, settings: dict[str, str]) -> None:
+    def __init__(self, work: Path, name: str, main_class: str, conf: str, *, conf_option: str = "-c") -> None:
         (work / "home" / "conf").mkdir(parents=True, exist_ok=True)
         self._work = work
         self._name = name
         self._main_class = main_class
         self._conf = work / f"{name}.conf"
-        self._conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        self._conf.write_text(conf)
+        self._conf_option = conf_option
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -58,10 +60,10 @@ class _JavaServer:
         command = ["java", *_OPEN, *_EXPORT, *options, f"-Drocketmq.home.dir={home}", logging, "-cp", jars]
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
-                [*command, self._main_class, "-c", str(self._conf)],
+                [*command, self._main_class, self._conf_option, str(self._conf)],
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "ROCKETMQ_HOME": str(home)},
+                env={**os.environ, "ROCKETMQ_HOME": str(home), "RMQ_PROXY_HOME": str(home)},
                 start_new_session=True,  # a Ctrl-C in the terminal is not meant for it
             )
 
@@ -90,8 +92,8 @@ class _JavaServer:
 class JavaNameServer(_JavaServer):
     def __init__(self, work: Path, port: int) -> None:
         self.address = f"127.0.0.1:{port}"
-        settings = {"listenPort": str(port), "bindAddress": "127.0.0.1"}
-        super().__init__(work, "namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", settings)
+        conf = f"listenPort={port}\nbindAddress=127.0.0.1\n"
+        super().__init__(work, "namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", conf)
 
 
 class JavaBroker(_JavaServer):
@@ -126,7 +128,27 @@ class JavaBroker(_JavaServer):
             **(conf or {}),
         }
         self.address = f"127.0.0.1:{settings['listenPort']}"
-        super().__init__(work, "broker", "org.apache.rocketmq.broker.BrokerStartup", settings)
+        lines = "".join(f"{key}={value}\n" for key, value in settings.items())
+        super().__init__(work, "broker", "org.apache.rocketmq.broker.BrokerStartup", lines)
+
+
+class JavaProxy(_JavaServer):
+    """RocketMQ's gRPC proxy before the brokers of a NameServer; takes the port and the one after it. It ends by itself
+    when it finds no broker at its start.
+    """
+
+    def __init__(self, work: Path, namesrv: str, port: int) -> None:
+        self.address = f"127.0.0.1:{port}"
+        settings = {
+            "rocketMQClusterName": "DefaultCluster",
+            "proxyMode": "CLUSTER",
+            "namesrvAddr": namesrv,
+            "grpcServerPort": port,
+            "remotingListenPort": port + 1,
+            "localServeAddr": "127.0.0.1",
+        }
+        main_class = "org.apache.rocketmq.proxy.ProxyStartup"
+        super().__init__(work, "proxy", main_class, json.dumps(settings), conf_option="-pc")
 
 
 class Elected(NamedTuple):

@@ -1,0 +1,218 @@
+"""RocketMQ's gRPC clients while leaders are killed, and while their proxy is."""
+
+import itertools
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from leader_killer import LeaderKiller
+from local_cluster import LocalCluster, wait_for
+from originals.doors.door import Door, door
+from originals.doors.grpc_client import LANGUAGES, GrpcClient, GrpcProgram, grpc_program
+from originals.doors.grpc_history import history_of
+from workload.noting import Notes
+from workload.read_back import run_read_back
+
+from faults.history import HistoryWriter, read_records
+from faults.judge import judge
+
+pytestmark = [pytest.mark.slow, pytest.mark.long]
+
+KILLS = 3
+SECONDS_BETWEEN = 20
+INTERVAL_S = 0.1
+# What a consumer held when its proxy was lost comes again after a minute.
+PATIENCE_S = 180
+ACKED_SHARE = 0.6
+MESSAGE_GROUPS = 3
+
+
+class Mixture:
+    """Messages of all types for consumers of both kinds, by one client. Keys are PRODUCER/SEQUENCE."""
+
+    def __init__(self, client: GrpcClient, door: Door, transactions: str, *, may_fail: bool) -> None:
+        """`may_fail`: in message groups."""
+        self._client = client
+        self._may_fail = may_fail
+        self._dice = random.Random(transactions)
+        self._transactions = transactions
+        self._sequences: dict[str, Iterator[int]] = {}
+        self._last_of_group: dict[str, str] = {}
+        self._asked = 0  # answers of the simple consumer
+        self._given = 0  # messages of theirs that were looked at
+        self._kinds: list[Callable[[], None]] = [
+            self._normal,
+            self._simple,
+            self._fifo,
+            self._delay,
+            self._transact,
+        ]
+        self.topics = {"normal": "NORMAL", "tasks": "NORMAL", "fifo": "FIFO", "delay": "DELAY"}
+        for topic, message_type in self.topics.items():
+            door.make_topic(topic, message_type)
+        for topic in (*self.topics, transactions):
+            door.make_group(f"of_{topic}", orderly=topic == "fifo")
+            if topic != "tasks":
+                client.push(topic, f"of_{topic}")
+        client.simple("tasks", "of_tasks")
+        client.wait_told("consuming", 5)
+
+    def send(self, number: int) -> None:
+        self._kinds[number % len(self._kinds)]()
+
+    def _next(self, producer: str) -> str:
+        return f"{producer}/{next(self._sequences.setdefault(producer, itertools.count()))}"
+
+    def _normal(self) -> None:
+        self._client.send(self._next("n"), "normal", fails=self._dice.randrange(2))
+
+    def _simple(self) -> None:
+        self._client.send(self._next("s"), "tasks")
+
+    def _fifo(self) -> None:
+        """Of a message group the next one is sent when the one before it has ended."""
+        group = f"g{self._dice.randrange(MESSAGE_GROUPS)}"
+        last = self._last_of_group.get(group)
+        if last is None or self.has_ended(last):
+            self._last_of_group[group] = self._next(group)
+            fails = int(self._may_fail and self._dice.random() < 0.1)
+            self._client.send(self._last_of_group[group], "fifo", group=group, fails=fails)
+
+    def _delay(self) -> None:
+        now_ms = int(time.time() * 1000)
+        at_ms = now_ms // 1000 * 1000 + self._dice.randrange(2, 15) * 1000
+        self._client.send(self._next("d"), "delay", at_ms=at_ms, now_ms=now_ms)
+
+    def _transact(self) -> None:
+        decision = self._dice.choice(["commit", "rollback"])
+        now = self._dice.choice([decision, "unknown"])
+        self._client.transact(self._next("t"), self._transactions, now, decision)
+
+    def keys(self) -> list[str]:
+        """Of all that it was to send."""
+        return [words[1] for _, words in self._client.commands if words[0] in ("send", "transact")]
+
+    def has_ended(self, key: str) -> bool:
+        return bool(self._client.told("sent", key=key) or self._client.told("failed", key=key))
+
+    def receive(self, acked_share: float) -> bool:
+        """One step of the simple consumer: what it was given is acknowledged, a part of it, and more is asked for.
+
+        Returns whether the last answer had nothing.
+        """
+        ended = len(self._client.told("polled")) + len(self._client.told("failed", of="receive"))
+        if ended < self._asked:
+            return False
+        given = self._client.told("received", group="of_tasks")[self._given :]
+        self._given += len(given)
+        for event in given:
+            if self._dice.random() < acked_share:
+                self._client.ack(event["key"], "of_tasks")
+        self._client.receive("of_tasks", 8, 10_000)
+        self._asked += 1
+        return not given
+
+    def wanted(self) -> dict[str, set[str]]:
+        """By group, the keys that are to come: sent, and of transactions committed."""
+        sent = {event["key"] for event in self._client.told("sent")}
+        wanted: dict[str, set[str]] = {f"of_{topic}": set() for topic in (*self.topics, self._transactions)}
+        for _, words in self._client.commands:
+            if words[0] == "send" and words[1] in sent:
+                wanted[f"of_{words[2]}"].add(words[1])
+            if words[0] == "transact" and words[1] in sent and words[4] == "decision=commit":
+                wanted[f"of_{words[2]}"].add(words[1])
+        return wanted
+
+    def missing(self) -> dict[str, set[str]]:
+        """By group, those of `wanted` that have not succeeded, or not been acknowledged."""
+        succeeded: dict[str, set[str]] = {}
+        for event in self._client.told("received", fails=False):
+            succeeded.setdefault(event["group"], set()).add(event["key"])
+        succeeded["of_tasks"] = {event["key"] for event in self._client.told("acked")}
+        missing = {group: keys - succeeded.get(group, set()) for group, keys in self.wanted().items()}
+        return {group: keys for group, keys in missing.items() if keys}
+
+
+class ProxyKiller:
+    """Within `with`, the proxy is killed and started again every `seconds`, `kills` times."""
+
+    def __init__(self, door: Door, kills: int, seconds: float) -> None:
+        self._door = door
+        self._kills = kills
+        self._seconds = seconds
+        self._pause = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.killed = 0
+
+    def _run(self) -> None:
+        while self.killed < self._kills and not self._pause.wait(self._seconds):
+            self._door.restart()
+            self.killed += 1
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._pause.set()
+        self._thread.join()
+        assert self.killed, "no proxy was killed"
+
+
+@pytest.fixture(params=LANGUAGES)
+def program(request: pytest.FixtureRequest, tmp_path: Path) -> GrpcProgram:
+    return grpc_program(request.param, tmp_path / "client")
+
+
+def run_under(killer: LeaderKiller | ProxyKiller, program: GrpcProgram, a_door: Door, work: Path) -> None:
+    transactions = "transactions"
+    a_door.make_topic(transactions, "TRANSACTION")
+    with program.start(a_door.endpoint, transactions) as client:
+        may_fail = program.tries_again_in_order and program.holds_back
+        mixture = Mixture(client, a_door, transactions, may_fail=may_fail)
+        pace = threading.Event()
+        with killer:
+            for number in itertools.count():
+                mixture.send(number)
+                mixture.receive(ACKED_SHARE)
+                pace.wait(INTERVAL_S)  # how often something is sent, not a wait for something
+                if killer.killed == KILLS and number * INTERVAL_S > KILLS * SECONDS_BETWEEN:
+                    break
+
+        def is_whole() -> bool:
+            mixture.receive(1.0)
+            return all(map(mixture.has_ended, mixture.keys())) and not mixture.missing()
+
+        try:
+            wait_for(is_whole, PATIENCE_S, "the end of all")
+        except AssertionError:
+            print(f"missing: {mixture.missing()}")
+        counts = {
+            event: len(client.told(event)) for event in ("sent", "failed", "received", "acked", "checked")
+        }
+        print(counts, f"of {len(mixture.keys())}", client.told("failed")[:3])
+        history = history_of(client, {"of_tasks"}, attempts=program.attempts)
+    read = work / "read_back.jsonl"
+    with HistoryWriter(read) as writer:
+        run_read_back(a_door.namesrv, [*mixture.topics, transactions], Notes(writer))
+    history += read_records(read)
+    judgement = judge(lambda: history)
+    found = [f"{violation.checker}: {violation.sentence}" for violation in judgement.violations]
+    assert found == []
+    assert counts["sent"] > len(mixture.keys()) / 2
+
+
+@pytest.mark.parametrize("of", ["leaders", "proxy"])
+def test_every_message_comes_to_its_end_while_something_is_killed_every_20_s(
+    program: GrpcProgram, cluster: LocalCluster, tmp_path: Path, of: str
+) -> None:
+    with door("ours", cluster, tmp_path) as a_door:
+        killers = {
+            "leaders": lambda: LeaderKiller(cluster, KILLS, SECONDS_BETWEEN),
+            "proxy": lambda: ProxyKiller(a_door, KILLS, SECONDS_BETWEEN),
+        }
+        run_under(killers[of](), program, a_door, tmp_path)
+        cluster.start_missing()
+        cluster.level()

@@ -57,6 +57,9 @@ class Owner(Protocol):
     @property
     def idle_seconds(self) -> float: ...
 
+    def make_room(self) -> None:
+        """Have the call that holds most of `incoming` end."""
+
     def connection_opened(self, connection: GrpcConnection) -> None: ...
 
     def connection_closed(self, connection: GrpcConnection) -> None: ...
@@ -86,8 +89,8 @@ class GrpcConnection(asyncio.Protocol):
         self._http2 = Http2(self, CONCURRENT_CALLS_MAX)
 
     @property
-    def call_count(self) -> int:
-        return len(self._calls)
+    def calls(self) -> Collection[ServerStream]:
+        return self._calls.values()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not an isinstance: uvloop's transports are of no asyncio class.
@@ -209,12 +212,17 @@ class GrpcConnection(asyncio.Protocol):
         if stream is None or stream.ended or stream.discards:
             self._http2.give_back(stream_id, size)
             return
+        incoming = self._owner.incoming
+        if incoming.size + len(data) > incoming.size_max:
+            self._owner.make_room()
+            if stream.ended:  # it held the most itself
+                self._http2.give_back(stream_id, size)
+                return
         try:
             stream.data_received(data, size)
         except GrpcError as error:
             self._http2.give_back(stream_id, size)
-            self._end(stream, error.status, error.message)
-            self._cancel(stream)
+            self.refuse(stream, error)
 
     def request_ended(self, stream_id: int) -> None:
         stream = self._calls.get(stream_id)
@@ -258,9 +266,13 @@ class GrpcConnection(asyncio.Protocol):
             if self._retired:
                 self._leave(ErrorCode.NO_ERROR)
 
-    def _expire(self, stream: ServerStream) -> None:
-        self._end(stream, GrpcStatus.DEADLINE_EXCEEDED, "the deadline of the call has passed")
+    def refuse(self, stream: ServerStream, error: GrpcError) -> None:
+        """End a call that its handler has not ended."""
+        self._end(stream, error.status, error.message)
         self._cancel(stream)
+
+    def _expire(self, stream: ServerStream) -> None:
+        self.refuse(stream, GrpcError(GrpcStatus.DEADLINE_EXCEEDED, "the deadline of the call has passed"))
 
     def _abandon(self, stream: ServerStream) -> None:
         """The client has no use for the call any more."""

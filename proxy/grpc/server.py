@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping
 
-from proxy.grpc.call import Handler
+from proxy.grpc.call import GrpcError, GrpcStatus, Handler
 from proxy.grpc.connection import GrpcConnection
 from proxy.grpc.messages import MESSAGE_SIZE_MAX, IncomingBudget
 from remoting.first_bytes import FirstBytesListener
@@ -89,6 +89,16 @@ class GrpcServer:
         if self._look_handle is not None:
             self._look_handle.cancel()
         await server.wait_closed()
+
+    def make_room(self) -> None:
+        """End the call that holds most of what no handler has received.
+
+        So a client that leaves large messages unfinished locks nobody out.
+        """
+        calls = ((stream, connection) for connection in self._connections for stream in connection.calls)
+        stream, connection = max(calls, key=lambda pair: pair[0].held_size)
+        held = f"the server holds {self.incoming.size} bytes of requests, and this call {stream.held_size} of them"
+        connection.refuse(stream, GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, f"{held}: call again later"))
 
     def connection_opened(self, connection: GrpcConnection) -> None:
         self._connections.add(connection)

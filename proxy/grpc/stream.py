@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Protocol
 
-from proxy.grpc.call import Call, CallClosed, GrpcError, GrpcStatus
+from proxy.grpc.call import Call, CallClosed
 from proxy.grpc.messages import PREFIX, IncomingBudget, MessageAssembler, encode_message
 
 
@@ -49,7 +49,6 @@ class ServerStream(Call):
 
     __slots__ = (
         "_assembler",
-        "_held_size",
         "_inbox",
         "_incoming",
         "_receiver",
@@ -58,6 +57,7 @@ class ServerStream(Call):
         "discards",
         "ended",
         "headers_sent",
+        "held_size",
         "id",
         "outbox",
         "request_ended",
@@ -80,6 +80,7 @@ class ServerStream(Call):
         self.request_ended = False  # the client has sent all
         self.discards = False  # what it sends is no gRPC
         self.headers_sent = False
+        self.held_size = 0  # our part of the budget
         self.ended = False  # nothing more leaves: the status has been sent, or the stream was reset
         self.outbox: deque[Unsent] = deque()
         self.task: asyncio.Task[None] | None = None
@@ -87,7 +88,6 @@ class ServerStream(Call):
         self.carrier = carrier
         self._assembler = MessageAssembler(incoming.message_size_max)
         self._incoming = incoming
-        self._held_size = 0  # our part of the budget
         self._inbox: deque[bytes] = deque()
         self._withheld_size = 0
         self._receiver: asyncio.Future[None] | None = None
@@ -141,12 +141,6 @@ class ServerStream(Call):
 
     def data_received(self, data: bytes, size: int) -> None:
         """Take the bytes of a DATA frame, `size` with its padding. Raises GrpcError for a message that is not taken."""
-        incoming = self._incoming
-        if incoming.size + len(data) > incoming.size_max:
-            raise GrpcError(
-                GrpcStatus.RESOURCE_EXHAUSTED,
-                f"the server holds {incoming.size} bytes of requests, and takes no more: call again later",
-            )
         self._hold(len(data))
         self._inbox.extend(self._assembler.feed(data))
         if not self._inbox:
@@ -162,7 +156,7 @@ class ServerStream(Call):
     def close(self) -> None:
         """Nothing more leaves or arrives. Whoever waits for that is told."""
         self.ended = True
-        self._hold(-self._held_size)
+        self._hold(-self.held_size)
         if self._withheld_size:
             size, self._withheld_size = self._withheld_size, 0
             self.carrier.give_back(self, size)
@@ -174,7 +168,7 @@ class ServerStream(Call):
         self.outbox.clear()
 
     def _hold(self, size: int) -> None:
-        self._held_size += size
+        self.held_size += size
         self._incoming.size += size
 
     def _wake_receiver(self) -> None:

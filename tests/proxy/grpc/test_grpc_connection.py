@@ -147,7 +147,7 @@ def test_a_connection_without_calls_is_closed_after_a_time() -> None:
         async with serving({PATH: echo}) as server:
             connection, socket = connected(server)
             connection.data_received(request(1, END_STREAM))
-            await turns(lambda: connection.call_count == 0)
+            await turns(lambda: not connection.calls)
             now = asyncio.get_running_loop().time()
             connection.look(now + IDLE_SECONDS - 1)
             assert socket.state == "open"
@@ -344,27 +344,29 @@ def test_a_slow_reader_does_not_hold_up_another_client(run: Run) -> None:
     run(main())
 
 
-def test_requests_that_no_handler_takes_are_bounded_over_all_connections(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def never_receives(call: Call) -> None:
-        await asyncio.get_running_loop().create_future()
+def test_the_call_that_holds_most_ends_when_requests_hold_too_much() -> None:
+    """So a client that leaves large messages unfinished, and answers pings, locks nobody out."""
 
     async def main() -> None:
-        async with serving({PATH: never_receives}) as server:
+        async with serving({PATH: waits_for_ever}) as server:
             server.incoming.size_max = 50_000
-            connection, socket = connected(server)
-            piece = frame(DATA, 0, 1, b"\0\0\1\0\0" + b"x" * 15_000)
-            connection.data_received(request(1) + piece * 3)
-            assert server.incoming.size == 45_015
-            connection.data_received(request(3) + frame(DATA, 0, 3, b"\0\0\1\0\0" + b"x" * 15_000))
-            assert (
-                b"the server holds 45015 bytes of requests, and takes no more: call again later"
-                in socket.written
-            )
-            connection.data_received(frames.rst_stream(1, ErrorCode.CANCEL))
+            (hostile, hostile_socket), (honest, honest_socket) = connected(server), connected(server)
+            unfinished = b"\0\0\1\0\0" + b"x" * 15_000
+            hostile.data_received(request(1) + frame(DATA, 0, 1, unfinished) * 3)
+            honest.data_received(request(1) + frame(DATA, 0, 1, unfinished[:4000]))
+            assert server.incoming.size == 49_015
+            honest.data_received(frame(DATA, 0, 1, b"x" * 1000))
+            assert server.incoming.size == 5000
+            await asyncio.sleep(0)
+            told = b"the server holds 49015 bytes of requests, and this call 45015 of them: call again later"
+            assert told in hostile_socket.written
+            assert honest_socket.written == b""
+            honest.data_received(frame(DATA, 0, 1, b"x" * 15_000) * 3 + frame(DATA, 0, 1, b"x" * 1000))
+            await asyncio.sleep(0)
+            assert b"and this call 50000 of them" in honest_socket.written
             assert server.incoming.size == 0
-            connection.abort()
+            hostile.abort()
+            honest.abort()
 
     asyncio.run(main())
 

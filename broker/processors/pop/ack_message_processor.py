@@ -9,7 +9,7 @@ that this member leads, for it knows nothing of what was popped under the next l
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -94,22 +94,21 @@ class AckMessageProcessor:
     ) -> None:
         """Answers the request when all of them that are in flight have ended. `is_sure`: the others have."""
         gathered = self._gathered
-        found = [(each, self._table.in_flight(each)) for each in popped]
-        if not is_sure and any(bits != each.bits for each, bits in found):
+        in_flight = [current for each in popped for current in self._table.in_flight(each)]
+        if not is_sure and _count(in_flight) != _count(popped):
             self._when_sure(
                 request, lambda: self._gather(request, popped, self._clock(), is_sure=True), now_ms
             )
             return
-        in_flight = [(each, bits) for each, bits in found if bits]
         if not in_flight:
             request.answer()
             return
         if not gathered.requests:
             self._call_soon(self._turn_ended)
-        for each, bits in in_flight:
+        for each in in_flight:
             if each[:5] not in gathered.acked:
                 self._begin((each,))
-            gathered.acked[each[:5]] = gathered.acked.get(each[:5], 0) | bits
+            gathered.acked[each[:5]] = gathered.acked.get(each[:5], 0) | each.bits
         gathered.requests.append(request)
 
     def _turn_ended(self) -> None:
@@ -174,6 +173,17 @@ class AckMessageProcessor:
         """`is_sure`: if it is not in flight, it has ended."""
         header = request.header
         handle = PopHandle.decode(header.extra_info)
+        current = self._table.in_flight(popped)
+        if not current and not is_sure:
+            self._when_sure(
+                request, lambda: self._change(request, popped, self._clock(), is_sure=True), now_ms
+            )
+            return
+        if not current:
+            remark = f"no message is in flight by the handle {header.extra_info}: it was acknowledged, or has expired"
+            request.answer(ResponseCode.NO_MESSAGE, remark)
+            return
+        (popped,) = current
         # A message has another pop time after each change, whatever the clock does.
         pop_time, invisible_ms = max(now_ms, popped.pop_time + 1), header.invisible_time
         told_pop_time = handle.pop_time if handle.is_order else pop_time
@@ -183,18 +193,6 @@ class AckMessageProcessor:
             revive_qid=handle.revive_queue_id,
         )
         fields = to_ext_fields(response)
-        if not self._table.in_flight(popped):
-            if is_sure:
-                remark = (
-                    f"no message is in flight by the handle {header.extra_info}: it was acknowledged, has expired, or "
-                    "has another handle since its invisible time was changed"
-                )
-                request.answer(ResponseCode.NO_MESSAGE, remark)
-            else:
-                self._when_sure(
-                    request, lambda: self._change(request, popped, self._clock(), is_sure=True), now_ms
-                )
-            return
         self._turn_ended()  # an ack that came before goes before
         self._begin((popped,))
         answer = answer_applied(request, lambda: request.answer(remark=NO_REMARK, ext_fields=fields))
@@ -269,6 +267,9 @@ class AckMessageProcessor:
 
 def _popped_of(ack: pop_bodies.BatchAck) -> Popped:
     topic = topic_of_mark(ack.topic, ack.consumer_group, ack.retry)
-    return Popped(
-        ack.consumer_group, topic, ack.queue_id, ack.start_offset, ack.pop_time, unpack_bits(ack.bit_set)
-    )
+    bits = ack.bit_set[: _DISTANCE_MAX // 8]
+    return Popped(ack.consumer_group, topic, ack.queue_id, ack.start_offset, ack.pop_time, unpack_bits(bits))
+
+
+def _count(popped: Sequence[Popped]) -> int:
+    return sum(each.bits.bit_count() for each in popped)

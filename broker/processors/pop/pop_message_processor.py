@@ -304,9 +304,8 @@ class PopMessageProcessor:
             self._look(pop, now_ms)
 
     def _is_popped(self, group: str, queue: PoppedQueue, pop_time: int) -> bool:
-        bits = queue.popped
-        popped = Popped(group, queue.topic, queue.queue_id, queue.start, pop_time, bits)
-        return self._table.in_flight(popped) == bits
+        popped = Popped(group, queue.topic, queue.queue_id, queue.start, pop_time, queue.popped)
+        return self._table.in_flight(popped) == [popped]
 
     def _wait(self, pop: _Pop, look: PopLook, now_ms: int) -> None:
         """Nothing was found."""

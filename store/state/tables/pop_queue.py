@@ -1,5 +1,6 @@
 """What a group has in flight of one queue, as the pop table keeps it."""
 
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -10,18 +11,57 @@ QueueKey = tuple[str, str, int]  # group, topic, queue id
 CheckPointKey = tuple[int, int]  # start, pop time
 
 NO_OFFSET: Final = -1
+NO_TIME: Final = -1
 
 
 class CheckPoint(msgspec.Struct, gc=False):
     waiting: int  # bit i: the message at offset start + i is in flight
     visible_ms: int  # when it comes again
     suspend: bool = False  # that is no further attempt
+    first_pop_time: int = NO_TIME  # of the message at start, if its invisible time was changed since
+
+    def is_changed_since(self, pop_time: int) -> bool:
+        """Whether the message at start was changed since a pop or a change of that time, and not popped since."""
+        return bool(self.waiting & 1) and NO_TIME < self.first_pop_time <= pop_time
 
 
 class PopQueue(msgspec.Struct):
     check_points: dict[CheckPointKey, CheckPoint] = msgspec.field(default_factory=dict)
     end: int = 0  # behind all offsets that were popped
     order: OrderInfo | None = None
+    changed: dict[int, CheckPointKey] = msgspec.field(
+        default_factory=dict
+    )  # with a first pop time, by offset
+
+    def find(self, start: int, pop_time: int, bits: int) -> Iterator[tuple[CheckPointKey, int]]:
+        """The check points, and their bits, of messages in flight that a handle names.
+
+        A change of a message's invisible time makes a newer handle of it. The older ones go on naming it, but for those
+        of an earlier pop.
+        """
+        here = 0
+        if (check_point := self.check_points.get((start, pop_time))) is not None:
+            here = check_point.waiting & bits
+            if here:
+                yield (start, pop_time), here
+        if not self.changed or here == bits:
+            return
+        for number in bit_numbers(bits & ~here):
+            key = self.changed.get(start + number, (0, 0))
+            check_point = self.check_points.get(key)
+            if pop_time < key[1] and check_point is not None and check_point.is_changed_since(pop_time):
+                yield key, 1
+
+    def end_messages(self, key: CheckPointKey, bits: int) -> int:
+        """Messages of a check point are not in flight any more. Returns how many."""
+        check_point = self.check_points[key]
+        count = (check_point.waiting & bits).bit_count()
+        check_point.waiting &= ~bits
+        if not check_point.waiting:
+            del self.check_points[key]
+            if self.changed.get(key[0]) == key:
+                del self.changed[key[0]]
+        return count
 
     @property
     def is_empty(self) -> bool:
@@ -44,24 +84,27 @@ class PopQueue(msgspec.Struct):
     def pack(self) -> list[Any]:
         # Of tuples: there may be 200,000, and a list of each takes twice the time.
         check_points = [
-            (start, pop_time, pack_bits(check_point.waiting), check_point.visible_ms, True)
-            if check_point.suspend
-            else (start, pop_time, pack_bits(check_point.waiting), check_point.visible_ms)
+            (start, pop_time, pack_bits(check_point.waiting), check_point.visible_ms)
+            if check_point.first_pop_time == NO_TIME
+            else (
+                *(start, pop_time, pack_bits(check_point.waiting), check_point.visible_ms),
+                *(check_point.suspend, check_point.first_pop_time),
+            )
             for (start, pop_time), check_point in self.check_points.items()
         ]
         return [check_points, self.end, self.order.pack() if self.order is not None else []]
 
     @classmethod
     def unpack(cls, packed: list[Any]) -> "PopQueue":
-        check_points, end, order = packed
-        return cls(
-            {
-                (start, pop_time): CheckPoint(unpack_bits(waiting), visible_ms, *suspend)
-                for start, pop_time, waiting, visible_ms, *suspend in check_points
-            },
-            end,
-            OrderInfo.unpack(order) if order else None,
-        )
+        packed_check_points, end, order = packed
+        check_points = {
+            (start, pop_time): CheckPoint(unpack_bits(waiting), visible_ms, *changed)
+            for start, pop_time, waiting, visible_ms, *changed in packed_check_points
+        }
+        changed = {
+            key[0]: key for key, check_point in check_points.items() if check_point.first_pop_time != NO_TIME
+        }
+        return cls(check_points, end, OrderInfo.unpack(order) if order else None, changed)
 
 
 class Due(NamedTuple):

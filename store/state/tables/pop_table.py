@@ -21,6 +21,7 @@ from store.state.tables.consumer_offset_table import ConsumerOffsetTable
 from store.state.tables.order_info import OrderInfo
 from store.state.tables.pop_queue import (
     NO_OFFSET,
+    NO_TIME,
     CheckPoint,
     CheckPointKey,
     Due,
@@ -172,19 +173,21 @@ class PopTable(Table):
     def rows(self) -> dict[QueueKey, list[Any]]:
         return {key: queue.pack() for key, queue in self.queues.items()}
 
-    def in_flight(self, popped: Popped) -> int:
-        """The bits of those that are, of a handle."""
+    def in_flight(self, popped: Popped) -> list[Popped]:
+        """Those that are of the messages that a handle names, by the handles that name them now."""
         queue = self.queues.get(popped[:3])
         if queue is None:
-            return 0
-        check_point = queue.check_points.get((popped.start, popped.pop_time))
-        if check_point is not None:
-            return check_point.waiting & popped.bits
+            return []
+        found = [
+            popped._replace(start=start, pop_time=pop_time, bits=bits)
+            for (start, pop_time), bits in queue.find(popped.start, popped.pop_time, popped.bits)
+        ]
         order = self.order_info(popped[:3])
-        if order is None or order.pop_time != popped.pop_time:
-            return 0
-        found = (offset - popped.start for offset in order.visible if offset >= popped.start)
-        return sum(1 << number for number in found if popped.bits >> number & 1)
+        if found or order is None or order.pop_time != popped.pop_time:
+            return found
+        offsets = (offset - popped.start for offset in order.visible if offset >= popped.start)
+        bits = sum(1 << number for number in offsets if popped.bits >> number & 1)
+        return [popped._replace(bits=bits)] if bits else []
 
     def is_order(self, popped: Popped) -> bool:
         """Whether a handle, of messages in flight, is one of FIFO consumers."""
@@ -320,50 +323,50 @@ class PopTable(Table):
                 self._end_bits(key, queue, (start, pop_time), bits)
 
     def _end_bits(self, key: QueueKey, queue: PopQueue, check_point_key: CheckPointKey, bits: int) -> None:
-        check_point = queue.check_points[check_point_key]
-        self._count(key[0], -(check_point.waiting & bits).bit_count())
-        check_point.waiting &= ~bits
-        if not check_point.waiting:
-            del queue.check_points[check_point_key]
+        self._count(key[0], -queue.end_messages(check_point_key, bits))
 
     def _end(self, popped: Popped, timestamp: int) -> None:
         key = popped[:3]
-        queue = self.queues.get(key)
-        if queue is None:
-            return
-        check_point_key = popped.start, popped.pop_time
-        if check_point_key in queue.check_points:
-            self._end_bits(key, queue, check_point_key, popped.bits)
-        else:
-            self._end_order(key, queue, popped, timestamp)
-        if queue.is_empty:
-            del self.queues[key]
+        for each in self.in_flight(popped):
+            queue = self.queues[key]
+            if self.is_order(each):
+                self._end_order(key, queue, each, timestamp)
+            else:
+                self._end_bits(key, queue, (each.start, each.pop_time), each.bits)
+            if queue.is_empty:
+                del self.queues[key]
 
     def _end_order(self, key: QueueKey, queue: PopQueue, popped: Popped, timestamp: int) -> None:
-        order, bits = queue.order, self.in_flight(popped)
-        if order is None or not bits:
-            return
-        for number in bit_numbers(bits):
+        order = queue.order
+        assert order is not None, "it has these messages"
+        for number in bit_numbers(popped.bits):
             order.end(popped.start + number)
         offset = order.first
         if order.is_over:
             queue.order = None
-        self.in_flight_count -= bits.bit_count()
+        self.in_flight_count -= popped.bits.bit_count()
         self._offsets.popped(*key, offset, timestamp)
 
     def _change(self, change: ChangeInvisible) -> None:
-        popped, visible_ms = change.popped, change.pop_time + change.invisible_ms
-        key = popped[:3]
-        if not self.in_flight(popped):
-            return
-        queue = self.queues[key]
-        offset = popped.start + popped.bits.bit_length() - 1
-        if (popped.start, popped.pop_time) in queue.check_points:
+        visible_ms = change.pop_time + change.invisible_ms
+        for popped in self.in_flight(change.popped):
+            key = popped[:3]
+            queue = self.queues[key]
+            offset = popped.start + popped.bits.bit_length() - 1
+            if self.is_order(popped):
+                assert queue.order is not None, "it has this message"
+                queue.order.visible[offset] = visible_ms
+                self._note_due(Due(visible_ms, key, NO_OFFSET, popped.pop_time))
+                continue
+            before = queue.check_points[popped.start, popped.pop_time]
             self._end_bits(key, queue, (popped.start, popped.pop_time), popped.bits)
-            self._add(key, queue, (offset, change.pop_time), 1, visible_ms, suspend=change.suspend)
-        elif queue.order is not None:
-            queue.order.visible[offset] = visible_ms
-            self._note_due(Due(visible_ms, key, NO_OFFSET, popped.pop_time))
+            changed = (offset, change.pop_time)
+            self._add(key, queue, changed, 1, visible_ms, suspend=change.suspend)
+            queue.changed[offset] = changed
+            is_first = before.first_pop_time == NO_TIME
+            queue.check_points[changed].first_pop_time = (
+                popped.pop_time if is_first else before.first_pop_time
+            )
 
     def _forget(self, keys: Sequence[QueueKey]) -> None:
         for key in keys:

@@ -9,13 +9,16 @@ from typing import TypeVar
 
 import grpc.aio
 import pytest
+import uvloop
 from google.protobuf.message import Message as AnyMessage
 from one_broker import pull_fields
 from proxies import message, producer_settings, proxying
-from test_broker_server import ask, routed, run
+from test_broker_server import ask, config_of, routed, run, running
 
 from broker.server import Broker
 from message.decoder import decode_messages
+from namesrv.namesrv import Namesrv
+from namesrv.namesrv_config import NamesrvConfig
 from proxy.protocol.definition import AddressScheme, Code, Message, MessageType, TransactionResolution
 from proxy.protocol.service import (
     EndTransactionRequest,
@@ -169,3 +172,34 @@ def test_methods_that_are_not_served_say_what_to_do_instead(tmp_path: Path) -> N
             await client.channel.close()
 
     run(tmp_path, scenario)
+
+
+@pytest.mark.slow
+def test_a_proxy_comes_before_its_brokers_and_outlives_them(tmp_path: Path) -> None:
+    async def story() -> None:
+        namesrv = Namesrv(NamesrvConfig(bind_address="127.0.0.1", listen_port=0))
+        await namesrv.start()
+        address = f"127.0.0.1:{namesrv.port}"
+        config = config_of(tmp_path, namesrv.port)
+        remoting = RemotingClient()
+        async with proxying(address) as proxy:
+            client = Client(proxy)
+
+            async def sent(code: Code) -> None:
+                """Sends until that is the answer."""
+                async with asyncio.timeout(30):
+                    while (await client.send(message("T"))).status.code != code:
+                        pass
+
+            await sent(Code.TOPIC_NOT_FOUND)
+            async with running(config):
+                await create(remoting, address, "T", "NORMAL")
+                await sent(Code.OK)
+            await sent(Code.INTERNAL_SERVER_ERROR)  # clients keep the route that they have, and try again
+            async with running(config):
+                await sent(Code.OK)
+            await client.channel.close()
+        await remoting.close()
+        await namesrv.close()
+
+    uvloop.run(story())

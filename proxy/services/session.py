@@ -88,10 +88,12 @@ class SessionService:
             self._sessions.stream_closed(client_id, call)
 
     async def _settings_came(self, client_id: str, call: Call, settings: Settings) -> TelemetryCommand:
-        """The answer to them. Raises StatusError for settings that are wrong."""
+        """The answer to them. Raises StatusError and GrpcError for settings that are wrong."""
         kind = settings.WhichOneof("pub_sub")
         if kind is None:
-            raise StatusError(Code.BAD_REQUEST, "there is no publishing or subscription data in settings")
+            raise GrpcError(
+                GrpcStatus.INVALID_ARGUMENT, "there is no publishing or subscription data in settings"
+            )
         if settings.client_type not in _SERVED:
             return TelemetryCommand(status=_unrecognized(settings.client_type))
         if kind == "publishing":

@@ -170,6 +170,9 @@ class FirstBytesListener:
         except OSError as error:  # TLS errors are of its kind, too
             log.info("TLS handshake failed from=%s reason=%s", peer, error, extra=_PER_CONNECTION)
             sock.close()
+        except asyncio.CancelledError:
+            sock.close()
+            raise
 
 
 def _peer(sock: socket.socket) -> str:

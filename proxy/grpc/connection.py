@@ -35,7 +35,7 @@ CONCURRENT_CALLS_MAX = 1024
 PENDING_WRITE_LIMIT = 256 * 1024  # above it no messages leave
 PING_SECONDS = 30.0  # of silence, before the client is asked whether it is there
 PING_ANSWER_SECONDS = 10.0
-STRIKES_MAX = 1000  # frames that carry nothing, between two looks and without an answer of ours
+STRIKES_MAX = 1000  # frames that carry nothing, between two looks and without a whole message of ours
 PENDING_WRITE_MAX = 2 * 1024 * 1024  # above it the connection ends: it sends without reading its answers
 
 _RESPONSE_BLOCK = encode_fields(RESPONSE_HEADERS)
@@ -81,6 +81,7 @@ class GrpcConnection(asyncio.Protocol):
         self._blocked: dict[int, ServerStream] = {}  # their outbox waits for a window or the socket
         self._paused = False
         self._closed = False
+        self._closed_at = 0.0
         self._retired = False
         self._read_at = self._called_at = self._loop.time()
         self._pinged_at: float | None = None
@@ -127,6 +128,11 @@ class GrpcConnection(asyncio.Protocol):
 
     def look(self, now: float) -> None:
         """Ping a silent client, leave one that does not answer or has no calls. The server calls it each second."""
+        if self._closed:
+            # What it was sent at last it has not read, so a polite close would wait for ever.
+            if now - self._closed_at >= PING_ANSWER_SECONDS:
+                self._transport.abort()
+            return
         self._http2.strikes = 0
         if self._calls:
             self._called_at = now
@@ -174,6 +180,7 @@ class GrpcConnection(asyncio.Protocol):
 
     def _abandon_all(self) -> None:
         self._closed = True
+        self._closed_at = self._loop.time()
         for stream in list(self._calls.values()):
             self._abandon(stream)
 
@@ -321,7 +328,6 @@ class GrpcConnection(asyncio.Protocol):
 
     def pump(self, stream: ServerStream) -> None:
         http2 = self._http2
-        http2.strikes = 0
         while stream.outbox:
             unsent = stream.outbox[0]
             data, start = unsent.data, unsent.sent_size
@@ -342,6 +348,7 @@ class GrpcConnection(asyncio.Protocol):
                 self._blocked[stream.id] = stream
                 break
             stream.outbox.popleft()
+            http2.strikes = 0
             if unsent.waiter is not None and not unsent.waiter.done():
                 unsent.waiter.set_result(None)
         else:

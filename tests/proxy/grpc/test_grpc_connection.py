@@ -65,7 +65,8 @@ class Socket(asyncio.Transport):
             self._connection.pause_writing()
 
     def close(self) -> None:
-        self._end("closed")
+        if self._reads:
+            self._end("closed")
 
     def abort(self) -> None:
         self._end("aborted")
@@ -154,6 +155,37 @@ def test_a_connection_without_calls_is_closed_after_a_time() -> None:
             connection.look(now + IDLE_SECONDS + 1)
             assert socket.state == "closed"
             assert socket.written.endswith(frames.goaway(1, ErrorCode.NO_ERROR))
+
+    asyncio.run(main())
+
+
+def test_a_client_that_does_not_read_cannot_keep_a_connection_from_closing() -> None:
+    async def main() -> None:
+        async with serving({PATH: echo}) as server:
+            connection, socket = connected(server, reads=False)
+            now = asyncio.get_running_loop().time()
+            connection.look(now + IDLE_SECONDS + 1)
+            assert socket.state == "open"
+            connection.look(now + PING_ANSWER_SECONDS + 1)
+            assert socket.state == "aborted"
+            assert server.connection_count == 0
+
+    asyncio.run(main())
+
+
+def test_a_window_that_opens_byte_by_byte_ends_the_connection() -> None:
+    async def send(call: Call) -> None:
+        await call.send(b"x" * 10_000)
+
+    async def main() -> None:
+        async with serving({PATH: send}) as server:
+            connection, socket = connected(server)
+            connection.data_received(frames.settings({frames.Setting.INITIAL_WINDOW_SIZE: 1}))
+            connection.data_received(request(1, END_STREAM))
+            await turns(lambda: frame(DATA, 0, 1, b"\0") in socket.written)
+            for _ in range(STRIKES_MAX):
+                connection.data_received(frames.window_update(1, 1))
+            assert socket.state == "closed"
 
     asyncio.run(main())
 

@@ -20,6 +20,9 @@ log = logging.getLogger(__name__)
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 # Clients of three languages receive 4 MiB at most, with all that is around the body.
 _PLAIN_SIZE_MAX: Final = (4 << 20) - (64 << 10)
+_DIGITS_MAX: Final = 18
+_MS_MAX: Final = 253_402_300_799_999  # the last one of the year 9999, as Timestamp has it
+_PRIORITY_MAX: Final = 2**31 - 1
 _TYPE_PROPERTIES: Final = (
     (const.DELAY_TIME_LEVEL, MessageType.DELAY),
     (const.TIMER_DELIVER_MS, MessageType.DELAY),
@@ -54,7 +57,7 @@ def v2_message(message: MessageExt, receipt_handle: str = "") -> Message:
     system.born_host = properties.get(const.BORN_HOST) or message.born_host.rpartition(":")[0]
     set_ms(system.store_timestamp, message.store_timestamp)
     system.store_host = message.store_host
-    if (deliver_ms := _number(properties.get(const.TIMER_DELIVER_MS))) is not None:
+    if (deliver_ms := _number(properties.get(const.TIMER_DELIVER_MS), _MS_MAX)) is not None:
         set_ms(system.delivery_timestamp, deliver_ms)
     if receipt_handle:
         system.receipt_handle = receipt_handle
@@ -65,7 +68,7 @@ def v2_message(message: MessageExt, receipt_handle: str = "") -> Message:
         system.message_group = message_group
     if (trace_context := properties.get(const.TRACE_CONTEXT)) is not None:
         system.trace_context = trace_context
-    if (priority := _number(properties.get(const.PRIORITY))) is not None:
+    if (priority := _number(properties.get(const.PRIORITY), _PRIORITY_MAX)) is not None:
         system.priority = priority
     origin_topic = properties.get(const.DLQ_ORIGIN_TOPIC)
     origin_message_id = properties.get(const.DLQ_ORIGIN_MESSAGE_ID)
@@ -103,6 +106,8 @@ def _message_type(message: MessageExt) -> MessageType:
     return next((kind for name, kind in _TYPE_PROPERTIES if name in properties), MessageType.NORMAL)
 
 
-def _number(text: str | None) -> int | None:
-    """None for what is none: its sender may have written anything."""
-    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 16 else None
+def _number(text: str | None, most: int) -> int | None:
+    """None for what is none, or more than `most`: its sender may have written anything."""
+    if text is None or not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
+        return None
+    return number if (number := int(text)) <= most else None

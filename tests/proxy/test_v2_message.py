@@ -61,6 +61,15 @@ def test_a_message_is_told_with_all_that_is_stored_of_it() -> None:
     assert not system.HasField("invisible_duration")
 
 
+@pytest.mark.parametrize("text", ["99999999999", "2147483648", "-1", "high", "9" * 5000])
+def test_a_number_that_the_api_has_no_room_for_is_left_out(text: str) -> None:
+    """A producer of Remoting may write anything, and its message must not hold up those behind it."""
+    system = v2_message(stored(_SYS_MSG_PRIORITY_=text)).system_properties
+    assert not system.HasField("priority")
+    assert not v2_message(stored(TIMER_DELIVER_MS="9" * 18)).system_properties.HasField("delivery_timestamp")
+    assert v2_message(stored(_SYS_MSG_PRIORITY_="2147483647")).system_properties.priority == 2**31 - 1
+
+
 def test_a_message_without_an_id_of_its_sender_has_the_one_of_its_place() -> None:
     message = stored()
     v2 = v2_message(message)

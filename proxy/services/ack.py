@@ -40,14 +40,19 @@ class AckService:
             raise StatusError(Code.BAD_REQUEST, "no entries: name the messages to acknowledge")
         statuses = [status(Code.OK)] * len(request.entries)
         taken: dict[int, tuple[PopHandle, Lease | None]] = {}
-        for number, entry in enumerate(request.entries):
-            try:
-                handle, lease = await self._take(group, topic, entry.receipt_handle)
-                taken[number] = (lease.handle if lease is not None else handle.pop), lease
-            except StatusError as error:
-                statuses[number] = status_of(error)
-        handles = [handle for handle, _ in taken.values()]
-        failures = await self._popped.ack(group, topic, handles, time_left_s(call))
+        try:
+            for number, entry in enumerate(request.entries):
+                try:
+                    handle, lease = await self._take(group, topic, entry.receipt_handle)
+                    taken[number] = (lease.handle if lease is not None else handle.pop), lease
+                except StatusError as error:
+                    statuses[number] = status_of(error)
+            handles = [handle for handle, _ in taken.values()]
+            failures = await self._popped.ack(group, topic, handles, time_left_s(call))
+        except BaseException:
+            for _, lease in taken.values():
+                self._renewals.put_back(lease)
+            raise
         for (number, (_, lease)), failure in zip(taken.items(), failures, strict=True):
             if failure is not None:
                 statuses[number] = status_of(failure)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from fake_brokers import TOPIC, FakeBrokers
+from fake_brokers import TOPIC, FakeBrokers, until
 from fake_call import FakeCall
 
 from message.decoder import decode_message
@@ -149,6 +149,22 @@ def test_an_ack_and_a_change_go_to_the_next_leader(trouble: Exception) -> None:
         assert (ack.status.code, change.status.code) == (Code.OK, Code.OK)
         assert (await fixture.ack(change.receipt_handle)).status.code == Code.OK
         assert not broker.in_flight
+
+    run(story)
+
+
+def test_an_ack_that_is_broken_off_leaves_the_message_its_time() -> None:
+    async def story(fixture: Fixture) -> None:
+        broker = fixture.brokers.at["a"]
+        handle = fixture.pop()
+        fixture.renewals.hold("c1", "g", TOPIC, ReceiptHandle.decode(handle).pop)
+        broker.trouble = NoMasterError("broker a has no leader now")
+        asking = asyncio.ensure_future(fixture.ack(handle))
+        await until(lambda: broker.asked)
+        asking.cancel()
+        await asyncio.wait([asking])
+        assert asking.cancelled()
+        assert len(fixture.renewals) == 1
 
     run(story)
 

@@ -132,10 +132,11 @@ class TransactionService:
                     await stream.send(question)
                 return
             except TimeoutError:
-                log.info("client=%s takes no questions: the broker asks again", session.client_id)
-                return
+                # What was sent stays with the stream, so it is not asked again before the client's next settings.
+                log.info("client=%s takes no questions", session.client_id)
             except CallClosed:
-                self._sessions.stream_closed(session.client_id, stream)
+                pass
+            self._sessions.stream_closed(session.client_id, stream)
         log.info("no producer of topic=%s can be asked: the broker asks again", message.topic)
 
     def _broker_name(self, address: str, topic: str) -> str:

@@ -181,6 +181,45 @@ def test_brokers_know_the_topics_of_producers_for_as_long_as_these_can_be_asked(
     run(story())
 
 
+def test_a_client_that_takes_no_questions_is_passed_over_until_its_next_settings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else each question would stay in memory for as long as its stream is open."""
+    monkeypatch.setattr("proxy.services.transaction._QUESTION_S", 0)
+
+    class Deaf(FakeCall):
+        async def send(self, payload: bytes) -> None:
+            if TelemetryCommand.FromString(payload).HasField("recover_orphaned_transaction_command"):
+                await asyncio.Event().wait()
+            await super().send(payload)
+
+    async def story() -> None:
+        async with FakeGroup() as group, proxying(group.address) as proxy:
+            group.topic_types["T"] = "TRANSACTION"
+            calls = [
+                Deaf(name="Telemetry", client_id="deaf", ended=False),
+                FakeCall(name="Telemetry", client_id="there", ended=False),
+            ]
+            serving = [asyncio.ensure_future(proxy.handlers[SERVICE + "Telemetry"](call)) for call in calls]
+            for call in calls:
+                call.say(TelemetryCommand(settings=producer_settings("T")))
+                await call.next(TelemetryCommand)
+            broker = group.brokers[0]
+            await group.until(lambda: broker.producers)
+            ask(broker)
+            question = await calls[1].next(TelemetryCommand)
+            assert question.HasField("recover_orphaned_transaction_command")
+            for client_id, can_be_asked in (("deaf", False), ("there", True)):
+                session = proxy.sessions.get(client_id)
+                assert session is not None
+                assert (session.stream is not None) == can_be_asked
+            for call in calls:
+                call.end()
+            await asyncio.gather(*serving)
+
+    run(story())
+
+
 def test_a_client_whose_stream_is_gone_is_passed_over() -> None:
     async def story() -> None:
         async with FakeGroup() as group, proxying(group.address) as proxy:

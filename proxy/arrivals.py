@@ -118,7 +118,9 @@ class Arrivals:
                     continue
                 # One that waits for several sources may have a turn at another already.
                 waiter = next((waiter for waiter in waiters if not waiter.done()), None)
-                if has_messages and waiter is not None:
+                if has_messages and waiter is None:
+                    await asyncio.sleep(_PAUSE_S)
+                elif has_messages and waiter is not None:
                     turn = Turn(source)
                     waiter.set_result(turn)
                     await turn.over.wait()

@@ -78,7 +78,7 @@ class Proxy:
             session=self._session_service,
             producer=ProducerService(config, self._brokers, metadata),
             transaction=self._transactions,
-            receive=ReceiveService(config, metadata, pops, popped, self._renewals),
+            receive=ReceiveService(config, metadata, pops, popped, self._renewals, self.sessions),
             ack=AckService(config, popped, self._renewals),
             dead_letter=DeadLetterService(popped, self._renewals),
         )

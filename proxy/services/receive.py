@@ -32,6 +32,7 @@ from proxy.protocol.definition import Code, FilterExpression, FilterType
 from proxy.protocol.service import ReceiveMessageRequest, ReceiveMessageResponse
 from proxy.renewals import Renewals
 from proxy.services.methods import client_id_of
+from proxy.sessions import Sessions
 from proxy.status import StatusError, status
 from remoting.bodies.bodies import SubscriptionGroupConfig
 
@@ -53,12 +54,14 @@ class ReceiveService:
         pops: Pops,
         popped: PoppedMessages,
         renewals: Renewals,
+        sessions: Sessions,
     ) -> None:
         self._config = config
         self._metadata = metadata
         self._pops = pops
         self._popped = popped
         self._renewals = renewals
+        self._sessions = sessions
 
     async def receive_message(
         self, request: ReceiveMessageRequest, call: Call
@@ -68,6 +71,9 @@ class ReceiveService:
         topic = check_topic(request.message_queue.topic)
         group = check_group(request.group)
         is_renewed = request.auto_renew and self._config.enable_proxy_auto_renew
+        if is_renewed:
+            # So it also expires, and what it had then goes to others.
+            self._sessions.seen(client_id_of(call), asyncio.get_running_loop().time())
         invisible_ms = self._config.default_invisible_time_ms if is_renewed else self._invisible_ms(request)
         subscription = _subscription(topic, request.filter_expression)
         group_config = await self._group_config(group, topic, until)

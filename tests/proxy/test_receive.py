@@ -11,7 +11,7 @@ from fake_brokers import TOPIC, FakeBrokers, until
 from fake_call import FakeCall
 
 from mqclient.errors import BrokerResponseError, NoMasterError
-from proxy.arrivals import Arrivals
+from proxy.arrivals import Arrivals, Source
 from proxy.config import ProxyConfig
 from proxy.metadata import Metadata
 from proxy.popped import PoppedMessages
@@ -21,6 +21,7 @@ from proxy.protocol.service import ReceiveMessageRequest, ReceiveMessageResponse
 from proxy.renewals import Renewals
 from proxy.services.methods import server_stream
 from proxy.services.receive import ReceiveService
+from proxy.sessions import Sessions
 from remoting.codes import RequestCode, ResponseCode
 
 GONE_MS = 1000
@@ -35,12 +36,15 @@ class Fixture:
         self.arrivals = Arrivals(brokers)
         popped = PoppedMessages(brokers)
         self.renewals = Renewals(config, popped)
+        self.sessions = Sessions(120)
+        self.sessions.on_client_gone = self.renewals.client_gone
         self.service = ReceiveService(
             config,
             Metadata(brokers, topic_fresh_s=20, group_fresh_s=20),
             Pops(brokers, self.arrivals, popped, GONE_MS),
             popped,
             self.renewals,
+            self.sessions,
         )
 
     def receive(self, request: ReceiveMessageRequest, deadline_s: float | None = None) -> Receive:
@@ -318,6 +322,37 @@ def test_a_push_consumer_leaves_the_invisible_time_to_the_proxy() -> None:
         assert len(fixture.renewals) == 1
 
     run(story)
+
+
+def test_what_a_client_has_that_says_nothing_of_itself_comes_again_once_it_is_gone() -> None:
+    async def story(fixture: Fixture) -> None:
+        broker = fixture.brokers.at["a"]
+        broker.store()
+        await fixture.got(asked(auto_renew=True))
+        assert fixture.sessions.expire(asyncio.get_running_loop().time() + 121) == ["c1"]
+        assert not len(fixture.renewals)
+        await until(lambda: broker.changed)
+
+    run(story)
+
+
+def test_a_broker_is_not_asked_on_and_on_for_a_client_that_has_a_turn_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("proxy.arrivals._PAUSE_S", 3600)
+
+    async def story(fixture: Fixture) -> None:
+        first, other = fixture.brokers.at["a"], fixture.brokers.at["b"]
+        sources = [Source("g", TOPIC, name, False) for name in ("a", "b")]
+        first.store()
+        async with fixture.arrivals.turn(sources, asyncio.get_running_loop().time() + 10) as turn:
+            assert turn is not None
+            other.store()
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert other.count(RequestCode.NOTIFICATION) == 1
+
+    run(story, "a", "b")
 
 
 def test_the_number_of_messages_is_what_brokers_allow() -> None:

@@ -1,1 +1,1 @@
-"""What the v2 API's methods do, a file per family; methods.py is the table of them."""
+"""What the v2 API's methods do, a file per family; table.py is the table of them."""

@@ -29,6 +29,8 @@ _NOT_METADATA = _CONNECTION_FIELDS | {
     "grpc-encoding",
     "grpc-accept-encoding",
 }
+# Some clients end the connection at 8 KiB of header fields, and a character may become twelve.
+_MESSAGE_LENGTH_MAX = 512
 _PLAIN = frozenset(range(0x20, 0x7F)) - {ord("%")}
 
 
@@ -119,10 +121,13 @@ def parse_timeout(text: str) -> float:
 
 
 def status_trailers(status: GrpcStatus, message: str) -> Fields:
-    """The fields that end a call. A message is percent-encoded, as gRPC asks."""
+    """The fields that end a call. A message is percent-encoded, as gRPC asks, and cut where it is long."""
     if status is GrpcStatus.OK and not message:
         return OK_TRAILERS
-    return [(b"grpc-status", b"%d" % status), (b"grpc-message", percent_encode(message))]
+    return [
+        (b"grpc-status", b"%d" % status),
+        (b"grpc-message", percent_encode(message[:_MESSAGE_LENGTH_MAX])),
+    ]
 
 
 def percent_encode(text: str) -> bytes:

@@ -121,4 +121,6 @@ def test_a_request_that_http_forbids_is_malformed(fields: list[tuple[str, str]])
 def test_a_status_message_is_percent_encoded() -> None:
     assert percent_encode("50 % für\n") == b"50 %25 f%C3%BCr%0A"
     assert status_trailers(GrpcStatus.OK, "") == [(b"grpc-status", b"0")]
+    (_, (_, long)) = status_trailers(GrpcStatus.INTERNAL, "\U0001f600" * 100_000)
+    assert len(long) < 8 * 1024
     assert status_trailers(GrpcStatus.NOT_FOUND, "no") == [(b"grpc-status", b"5"), (b"grpc-message", b"no")]

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from proxy.grpc.call import Call
 from proxy.protocol.definition import Settings
+
+COUNT_MAX: Final = 20_000
 
 
 @dataclass(slots=True)
@@ -29,7 +32,9 @@ class Session:
 
 
 class Sessions:
-    """Invariant: `_producers` has, by topic, the sessions whose settings name it, the next one to be asked first."""
+    """Invariant: `_sessions` is in the order in which clients were heard of, the latest last. `_producers` has, by
+    topic, the sessions whose settings name it, the next one to be asked first.
+    """
 
     def __init__(self, expire_after_s: float) -> None:
         self._expire_after_s = expire_after_s
@@ -45,9 +50,20 @@ class Sessions:
 
     def seen(self, client_id: str, now: float) -> Session:
         """The client's session, begun if there is none."""
-        session = self._sessions.setdefault(client_id, Session(client_id, now))
+        session = self._sessions.pop(client_id, None)
+        if session is None:
+            self._make_room()
+            session = Session(client_id, now)
+        self._sessions[client_id] = session
         session.seen = now
         return session
+
+    def _make_room(self) -> None:
+        """Forget the client that was not heard of for longest, where they are too many. Streams have other bounds."""
+        if len(self._sessions) >= COUNT_MAX:
+            without_stream = (each.client_id for each in self._sessions.values() if each.stream is None)
+            if (client_id := next(without_stream, None)) is not None:
+                self.forget(client_id)
 
     def settings_came(self, client_id: str, stream: Call, settings: Settings, now: float) -> None:
         session = self.seen(client_id, now)

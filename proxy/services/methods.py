@@ -22,16 +22,20 @@ log = logging.getLogger(__name__)
 
 SERVICE: Final = "/apache.rocketmq.v2.MessagingService/"
 CLIENT_ID: Final = "x-mq-client-id"
+CLIENT_ID_LENGTH_MAX: Final = 1024
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
 
 
 def client_id_of(call: Call) -> str:
-    """Raises StatusError where a client does not say who it is."""
+    """Raises StatusError where a client does not say who it is, or in too many words: ids are kept."""
     client_id = call.metadata.get(CLIENT_ID, "")
     if not client_id.strip():
         raise StatusError(Code.CLIENT_ID_REQUIRED, f"client id cannot be empty: send the header {CLIENT_ID}")
+    if len(client_id) > CLIENT_ID_LENGTH_MAX:
+        message = f"client id has {len(client_id)} characters, {CLIENT_ID_LENGTH_MAX} are allowed"
+        raise StatusError(Code.BAD_REQUEST, message)
     return client_id
 
 

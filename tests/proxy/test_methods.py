@@ -56,6 +56,8 @@ def test_a_client_must_say_who_it_is() -> None:
     told = unary_answer(client_id=" ")
     assert told.code == Code.CLIENT_ID_REQUIRED
     assert "client id cannot be empty" in told.message
+    assert unary_answer(client_id="c" * 1024).code == Code.OK
+    assert unary_answer(client_id="c" * 1025).code == Code.BAD_REQUEST
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What is known of clients, for how long, and which of them are asked."""
 
+import pytest
 from fake_call import FakeCall
 
 from proxy.protocol.definition import ClientType, Settings
@@ -69,3 +70,19 @@ def test_a_client_is_gone_when_it_says_so_or_is_not_heard_of() -> None:
     assert gone == ["said", "beating", "silent"]
     assert sessions.published_topics() == []
     assert len(sessions) == 0
+
+
+def test_of_too_many_clients_the_one_that_was_silent_for_longest_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Anybody can send heartbeats of clients that do not exist."""
+    monkeypatch.setattr("proxy.sessions.COUNT_MAX", 3)
+    sessions = Sessions(120)
+    gone: list[str] = []
+    sessions.on_client_gone = gone.append
+    sessions.settings_came("speaks", FakeCall(), producer_settings("T"), 0)
+    for client_id in ("a", "b", "a", "c"):
+        sessions.seen(client_id, 1)
+    assert gone == ["b"]
+    assert len(sessions) == 3
+    assert sessions.get("speaks") is not None

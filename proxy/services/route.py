@@ -33,6 +33,7 @@ from remoting.address import literal
 
 # For a pop of all queues of a broker.
 ALL_QUEUES: Final = -1
+REQUEST_SIZE_MAX: Final = 4096
 _OF_MIXED: Final = (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, MessageType.TRANSACTION)
 _TYPES: Final = {
     MessageType.Name(each): each for each in (*_OF_MIXED, MessageType.LITE, MessageType.PRIORITY)
@@ -46,6 +47,7 @@ class RouteService:
         self._metadata = metadata
 
     async def query_route(self, request: QueryRouteRequest, call: Call) -> QueryRouteResponse:
+        _check_size(request)
         topic = check_topic(request.topic)
         route = await self._brokers.fresh_route(topic)
         types = accepted_types(await self._metadata.topic_type(topic))
@@ -64,6 +66,7 @@ class RouteService:
         return QueryRouteResponse(status=status(Code.OK), message_queues=queues)
 
     async def query_assignment(self, request: QueryAssignmentRequest, call: Call) -> QueryAssignmentResponse:
+        _check_size(request)
         topic = check_topic(request.topic)
         group = check_group(request.group)
         route = await self._brokers.fresh_route(topic)
@@ -102,6 +105,13 @@ class RouteService:
         return Endpoints(
             scheme=scheme, addresses=[Address(host=address.host, port=port) for address in asked.addresses]
         )
+
+
+def _check_size(request: QueryRouteRequest | QueryAssignmentRequest) -> None:
+    """Raises StatusError: with each queue goes a copy of the topic and the endpoints that the client sent."""
+    if (size := request.ByteSize()) > REQUEST_SIZE_MAX:
+        message = f"topic, group and endpoints have {size} bytes, {REQUEST_SIZE_MAX} are allowed"
+        raise StatusError(Code.ILLEGAL_ACCESS_POINT, message)
 
 
 def accepted_types(topic_type: str) -> list[MessageType]:

@@ -81,6 +81,20 @@ def test_an_operator_says_where_clients_find_the_proxy(
     run(story())
 
 
+def test_endpoints_that_are_many_are_not_copied_into_each_queue() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group, proxying(group.address) as proxy:
+            request = QueryRouteRequest(endpoints=endpoints())
+            request.topic.name = "T"
+            for number in range(1000):
+                request.endpoints.addresses.add(host=f"lb{number}.example", port=443)
+            told = await answer(proxy.handlers, "QueryRoute", request, QueryRouteResponse)
+            assert told.status.code == Code.ILLEGAL_ACCESS_POINT
+            assert not told.message_queues
+
+    run(story())
+
+
 def test_a_group_that_elects_keeps_its_queues() -> None:
     async def story() -> None:
         async with FakeGroup() as group, proxying(group.address) as proxy:

@@ -15,6 +15,7 @@ from proxy.config import ProxyConfig
 from proxy.protocol.definition import Code, Encoding, Message, MessageType, SystemProperties
 from proxy.status import StatusError
 
+_MS_MAX: Final = 253_402_300_799_999  # the last one of the year 9999, as Timestamp has it
 _DELAYS: Final = frozenset(
     {const.DELAY_TIME_LEVEL, const.TIMER_DELIVER_MS, const.TIMER_DELAY_MS, const.TIMER_DELAY_SEC}
 )
@@ -89,17 +90,17 @@ def outgoing_message(
         properties[const.TRACE_CONTEXT] = system.trace_context
     properties[const.BORN_HOST] = system.born_host.strip() or peer
     born_ms = system.born_timestamp.seconds * 1000 + system.born_timestamp.nanos // 1_000_000
-    if born_ms > 0:
+    if 0 < born_ms <= _MS_MAX:
         properties[const.BORN_TIMESTAMP] = str(born_ms)
+    else:
+        born_ms = now_ms
     _check_pairs(properties)
     kind = _type_of(properties)
     if kind == MessageType.TRANSACTION and not _DELAYS.isdisjoint(properties):
         raise StatusError(
             Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, "a message of a transaction cannot be delayed"
         )
-    return OutgoingMessage(
-        topic, message.body, properties, sys_flag, born_ms if born_ms > 0 else now_ms, kind
-    )
+    return OutgoingMessage(topic, message.body, properties, sys_flag, born_ms, kind)
 
 
 def check_type(message: OutgoingMessage, topic_type: str) -> None:
@@ -182,7 +183,7 @@ def _delivery_ms(system: SystemProperties, now_ms: int, config: ProxyConfig) -> 
             Code.ILLEGAL_DELIVERY_TIME,
             f"the max delay time of message is too large, max is {config.max_delay_time_ms}",
         )
-    return delivery_ms
+    return max(delivery_ms, 0)
 
 
 def _message_group(group: str, config: ProxyConfig) -> str:

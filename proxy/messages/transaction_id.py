@@ -7,6 +7,7 @@ from binascii import Error as Base64Error
 from typing import Final, NamedTuple
 
 _VERSION: Final = "t1"
+_DIGITS_MAX: Final = 18
 
 
 class TransactionId(NamedTuple):
@@ -30,6 +31,14 @@ class TransactionId(NamedTuple):
             )
         except (Base64Error, UnicodeError, ValueError):
             raise ValueError(text) from None
-        if version != _VERSION or not broker_name or not (queue_offset.isdigit() and phy_offset.isdigit()):
+        if (
+            version != _VERSION
+            or not broker_name
+            or not (_is_offset(queue_offset) and _is_offset(phy_offset))
+        ):
             raise ValueError(text)
         return cls(broker_name, int(queue_offset), int(phy_offset), message_id)
+
+
+def _is_offset(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX

@@ -26,6 +26,16 @@ def outgoing(one: Message, config: ProxyConfig = CONFIG) -> OutgoingMessage:
     return outgoing_message(one, "T", "127.0.0.1:5", NOW_MS, config)
 
 
+@pytest.mark.parametrize("seconds", [-5, 2**62])
+def test_times_that_brokers_cannot_store_are_not_handed_on(seconds: int) -> None:
+    sent = outgoing(
+        message(born_timestamp={"seconds": seconds}, delivery_timestamp={"seconds": -abs(seconds)})
+    )
+    assert sent.born_timestamp_ms == NOW_MS
+    assert const.BORN_TIMESTAMP not in sent.properties
+    assert sent.properties[const.TIMER_DELIVER_MS] == "0"
+
+
 def test_all_that_a_client_says_reaches_the_broker() -> None:
     one = message(
         tag="A",

@@ -32,7 +32,16 @@ def test_a_transaction_id_says_where_the_message_lies() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", "7F00000100000000000000000000002A", "djEgYSBiIGMgZA==", "dDEgYiAtMSAyIGlk", "ü"]
+    "text",
+    [
+        "",
+        "x",
+        "7F00000100000000000000000000002A",
+        "djEgYSBiIGMgZA==",
+        "dDEgYiAtMSAyIGlk",
+        "ü",
+        "dDEgYiDCsiAyIGlk",
+    ],
 )
 def test_what_is_no_transaction_id_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="^" + text + "$"):

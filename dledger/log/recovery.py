@@ -19,7 +19,6 @@ from disk.mapped_file import MappedFile
 from disk.mapped_file_queue import MappedFileQueueError
 from dledger.entry import (
     ENTRY_HEADER_SIZE,
-    ENTRY_MAGIC,
     GENESIS_CHAIN,
     INDEX_UNIT_SIZE,
     EntryCorruptError,
@@ -27,20 +26,20 @@ from dledger.entry import (
     Pos,
     Term,
     VerifiedRange,
-    chain_after,
     index_units_of,
-    parse_header,
 )
 from dledger.log.begin_mark import BeginMark
 from dledger.log.below_mark import BelowMark
 from dledger.log.config import LogConfig
 from dledger.log.data_files import DataFiles
-from dledger.log.entry_reader import EntryReader, IsSoundBody, SequentialReader, entry_alone, header_at
+from dledger.log.entry_reader import EntryReader, IsSoundBody, SequentialReader, entry_alone
 from dledger.log.errors import LedgerConfigError, LedgerDamagedError, what_to_do
 from dledger.log.faulty_ranges import FaultyRange, FaultyRanges, FaultyRangesFile
 from dledger.log.index_files import IndexFiles
+from dledger.log.java_entries import check_java_end, has_java_replaced, java_begin_index, refuse_foreign_tail
 from dledger.log.java_files import JavaRun
 from dledger.log.jobs import CutJob, MoveBeginJob
+from dledger.log.lost_mark import check_told_members, mark_by_the_begin
 from dledger.log.membership_entries import MembershipEntries
 from dledger.log.missing_files import MissingFiles
 from dledger.log.quorum_state import LastRun
@@ -101,7 +100,7 @@ class Recovery:
                 f"{self._config.data_file_size}. The size is a constant of the group: configure the old one"
             )
         if mark is None and self._java_run is None:
-            mark = self._mark_by_the_begin()
+            mark = mark_by_the_begin(self._data, self._config, self._mark_file.begin)
         if mark is not None:
             self._finish_deletion(mark)
             mark = self._doubt_damage_behind(mark)
@@ -119,7 +118,7 @@ class Recovery:
         begin_index = self._begin_index(mark)
         self._load_index(begin_index)
         if mark is not None and mark.index >= begin_index:
-            if self._java_run is not None and self._has_java_replaced(mark):
+            if self._java_run is not None and has_java_replaced(self._data, self._index, mark):
                 log.warning("Java went on in front of our mark index=%d: all is proved anew", mark.index)
                 mark = before_first_entry(mark, doubted=mark.doubted)
             else:
@@ -140,45 +139,12 @@ class Recovery:
         if self._java_run is None:
             self._refuse_foreign_tail(mark, reader)
             if self._mark_file.mark is None:
-                self._check_told_members(reader)
+                check_told_members(self._config, self._mark_file.begin, reader)
         else:
-            self._check_java_end(self._java_run, reader)
+            check_java_end(self._data, self._config, self._java_run, reader)
         return self._finish(mark, begin_index, start_index, reader, term_runs)
 
     # -- files -------------------------------------------------------------------------------------------------
-
-    def _mark_by_the_begin(self) -> SyncedMark | None:
-        """In the place of a lost mark, of a log of which all is to be proved. None where the log begins with entry 0 at
-        position 0, or elsewhere than the begin mark says, or nobody knew behind what: then its first entry is taken as
-        it is. Raises LedgerDamagedError, DiskError.
-        """
-        if self._mark_file.begin.slots.payload is None:
-            return None
-        begin, files = self._mark_file.begin.mark, self._data.queue.list_files()
-        if files and files[0] > begin.begin_pos:
-            raise LedgerDamagedError(
-                f"{self._data.queue.path_of(files[0])}: the oldest data file, but the log began at {begin.begin_pos}; "
-                "and the synced mark is lost, so that what is missing cannot be repaired. Nothing was changed. "
-                f"{what_to_do(self._config.directory)}"
-            )
-        is_first = begin.before_begin_index < 0
-        is_known = begin.begin_pos > 0 if is_first else begin.before_begin_chain != GENESIS_CHAIN
-        if not is_known or not self._is_begun(begin, files):
-            return None
-        return before_first_entry(begin, doubted=True)
-
-    def _is_begun(self, begin: BeginMark, files: list[int]) -> bool:
-        """Whether the first entry lies where the log begins, or it has none yet: one that was to begin anew when the
-        process ended may still be the old one.
-        """
-        heads = {offset: self._data.queue.read_listed(offset, ENTRY_HEADER_SIZE) for offset in files}
-        head = heads.get(begin.begin_pos, b"")
-        if not any(head):
-            return not any(map(any, heads.values()))
-        header = parse_header(head.ljust(ENTRY_HEADER_SIZE, b"\0"))
-        return (header.magic, header.index) == (ENTRY_MAGIC, begin.before_begin_index + 1) and (
-            chain_after(head, begin.before_begin_chain) == header.chain_crc
-        )
 
     def _finish_deletion(self, mark: SyncedMark) -> None:
         """Files before the begin are what a crash has left of a deletion."""
@@ -300,7 +266,7 @@ class Recovery:
                 )
             return empty_begin
         if mark is None and self._java_run is not None:
-            return self._java_begin_index()
+            return java_begin_index(self._data, self._config)
         if mark is not None and has_entries and files[0].file_from_offset == mark.begin_pos:
             return (
                 empty_begin  # whatever its first entry says: that is looked at with all others below the mark
@@ -321,33 +287,6 @@ class Recovery:
                 f"it are missing. Nothing was changed. {what_to_do(self._config.directory)}"
             )
         return begin_index
-
-    def _java_begin_index(self) -> Index:
-        """Of files of which nothing is known yet."""
-        first_file = self._data.queue.mapped_files[0]
-        header = header_at(self._data, first_file.file_from_offset)
-        is_entry = header.magic == ENTRY_MAGIC and header.pos == first_file.file_from_offset
-        if first_file.file_from_offset > 0 and not is_entry:
-            raise LedgerDamagedError(
-                f"{first_file.path}: begins with no entry (magic {header.magic}, index {header.index}, pos "
-                f"{header.pos}). Nothing was changed. If the group has never stored a message behind the old "
-                f"plain commitlog, let Java's store one. Otherwise: {what_to_do(self._config.directory)}"
-            )
-        return Index(max(header.index, 0)) if is_entry else Index(0)
-
-    def _has_java_replaced(self, mark: SyncedMark) -> bool:
-        """Whether Java has cut what lay at our mark, as it may what nobody else had, and went on in its place: its
-        entries have no CRCs, or those that a start before this one gave them, and terms of after.
-        """
-        for index in range(mark.index, mark.before_begin_index, -1):
-            try:
-                pos = self._index.unit(Index(index)).pos
-            except LedgerDamagedError:
-                continue
-            header = header_at(self._data, pos)
-            if (header.magic, header.index, header.pos) == (ENTRY_MAGIC, index, pos):
-                return header.term > mark.term or header.chain_crc == header.body_crc == 0
-        return False
 
     def _check_below(self, mark: SyncedMark) -> None:
         """Notes damage, durably, before anything else is done; on a full disk as soon as there is space: until then
@@ -414,62 +353,10 @@ class Recovery:
         self._touched += [mapped_file for mapped_file in files if mapped_file not in self._touched]
 
     def _refuse_foreign_tail(self, mark: SyncedMark | None, reader: SequentialReader) -> None:
-        """An entry that would go on here but for its CRC fields, both 0, is no torn write: it must not be cut."""
-        header = header_at(self._data, reader.end_pos)
-        if reader.blanks and sum(reader.blanks[-1]) > reader.end_pos:
-            header = header_at(self._data, sum(reader.blanks[-1]))
-        if (
-            (header.magic, header.index) == (ENTRY_MAGIC, reader.index + 1)
-            and header.size == header.body_length + ENTRY_HEADER_SIZE > ENTRY_HEADER_SIZE
-            and header.chain_crc == header.body_crc == 0
-        ):
-            raise LedgerConfigError(
-                f"{self._config.data_directory}: entries from {header.index} on at pos {header.pos} have no CRCs, as "
-                f"if Java's DLedger wrote them, but {self._config.directory}/currterm does not say that it ran here. "
-                "Put back the currterm that it left there or, if it ran here and left this one, take the line "
-                "writtenBy=pydledger out of it; nothing was cut"
-            )
-
-    def _check_told_members(self, reader: SequentialReader) -> None:
-        """With the mark goes all that is said of damage below it. But a member that has lost entries that say who the
-        members are might lead without them.
+        """What another program wrote behind the end must not be cut. Raises LedgerConfigError, LedgerDamagedError,
+        DiskError.
         """
-        told = self._mark_file.begin.mark.membership_indexes
-        if told and reader.index < told[-1]:
-            raise LedgerDamagedError(
-                f"{self._config.data_directory}: readable up to entry {reader.index} at pos {reader.end_pos} "
-                f"({reader.stopped_by or 'nothing follows'}), but entry {told[-1]}, which says who the members "
-                "are, was durable; and the synced mark is lost, so that it cannot be repaired. Nothing was "
-                f"cut. {what_to_do(self._config.directory)}"
-            )
-
-    def _check_java_end(self, java_run: JavaRun, reader: SequentialReader) -> None:
-        """What Java knows to be committed must be there. It would itself have cut the rest at its next start. If it
-        knows of nothing, only the last data file may have a torn tail.
-        """
-        contradiction = None
-        if reader.index < java_run.committed_index:
-            contradiction = (
-                f"Java's checkpoint says that entries up to {java_run.committed_index} are committed"
-            )
-        elif java_run.committed_index < 0:
-            end = max([reader.end_pos, *(pos + size for pos, size in reader.blanks)])
-            for begin in (file.file_from_offset for file in self._data.queue.mapped_files):
-                header = header_at(self._data, begin)
-                if (header.magic, header.pos) == (ENTRY_MAGIC, begin) and begin > end:
-                    contradiction = f"the data file at {begin} begins with entry {header.index}"
-        if contradiction is not None:
-            raise LedgerDamagedError(
-                f"{self._config.data_directory}: readable up to entry {reader.index} at pos {reader.end_pos} "
-                f"({reader.stopped_by or 'nothing follows'}), but {contradiction}. Nothing was cut. "
-                f"{what_to_do(self._config.directory)}"
-            )
-        log.info(
-            "entries of Java sealed end=%d/%d committed_by_java=%d",
-            reader.term,
-            reader.index,
-            java_run.committed_index,
-        )
+        refuse_foreign_tail(self._data, self._config, reader)
 
     def _finish(
         self,

@@ -107,15 +107,19 @@ class Arrivals:
         return waiters
 
     async def _watch(self, source: Source, waiters: Waiters) -> None:
+        is_told = False  # that the broker cannot be asked
         try:
             while waiters:
                 try:
                     has_messages = await self._has_messages(source)
                 except (MQClientError, StatusError) as error:
-                    log.info("notification failed source=%s reason=%s", source, error)
+                    if not is_told:
+                        log.info("notification failed source=%s reason=%s", source, error)
+                    is_told = True
                     await asyncio.sleep(_TROUBLE_PAUSE_S)
                     await self._brokers.look_for_leader(source.topic)
                     continue
+                is_told = False
                 # One that waits for several sources may have a turn at another already.
                 waiter = next((waiter for waiter in waiters if not waiter.done()), None)
                 if has_messages and waiter is None:

@@ -396,6 +396,25 @@ def test_a_broker_that_cannot_be_asked_is_waited_for() -> None:
     run(story)
 
 
+def test_a_broker_that_cannot_be_asked_is_told_of_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO", "proxy.arrivals")
+    monkeypatch.setattr("proxy.arrivals._TROUBLE_PAUSE_S", 0.0)
+
+    async def story(fixture: Fixture) -> None:
+        broker = fixture.brokers.at["a"]
+        await fixture.got(asked())  # the group is known
+        broker.trouble = NoMasterError("broker a has no leader now")
+        receiving = fixture.receive(asked(wait_ms=15_000))
+        await until(lambda: broker.count(RequestCode.NOTIFICATION) > 5)
+        fixture.arrivals.end_waiting()
+        await receiving.end()
+
+    run(story)
+    assert len(caplog.records) == 1
+
+
 def test_of_several_brokers_one_that_cannot_be_asked_does_not_hold_up_the_others() -> None:
     async def story(fixture: Fixture) -> None:
         fixture.brokers.at["a"].trouble = NoMasterError("broker a has no leader now")

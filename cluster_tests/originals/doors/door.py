@@ -28,6 +28,7 @@ CONF = {
     "transactionTimeOut": "2000",
     # RocketMQ's broker keeps for so long to itself that a transaction has ended, and would ask about it.
     "transactionOpBatchInterval": "100",
+    "waitTimeMillsInSendQueue": "60000",  # a busy broker is to refuse nothing
 }
 FIRST = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST)
 T = TypeVar("T")
@@ -134,7 +135,15 @@ class OurProxy:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        command = [sys.executable, "-c", "from mq.server_entry import proxy; proxy()", "-pc", str(self._conf)]
+        command = [
+            sys.executable,
+            "-c",
+            "from mq.server_entry import proxy; proxy()",
+            "-pc",
+            str(self._conf),
+            "--host",
+            "127.0.0.1",
+        ]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
 

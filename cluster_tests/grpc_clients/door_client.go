@@ -34,7 +34,7 @@ var (
 func main() {
 	endpoint = os.Args[1]
 	var err error
-	producer, err = rmq.NewProducer(config(""), rmq.WithTopics(os.Args[2]), rmq.WithMaxAttempts(1), // a key stands for one send
+	producer, err = rmq.NewProducer(config(""), rmq.WithTopics(os.Args[2]),
 		rmq.WithTransactionChecker(&rmq.TransactionChecker{Check: check}))
 	if err == nil {
 		err = producer.Start()

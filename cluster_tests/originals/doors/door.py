@@ -28,6 +28,7 @@ CONF = {
     "transactionTimeOut": "2000",
     # RocketMQ's broker keeps for so long to itself that a transaction has ended, and would ask about it.
     "transactionOpBatchInterval": "100",
+    "transactionCheckMax": "100000",  # some clients can be asked again only minutes after a proxy is lost
     "waitTimeMillsInSendQueue": "60000",  # a busy broker is to refuse nothing
 }
 FIRST = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST)

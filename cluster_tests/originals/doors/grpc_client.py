@@ -127,8 +127,8 @@ class GrpcProgram:
 
     @property
     def attempts(self) -> int:
-        """How often its producer sends a message at most; Python's cannot be told."""
-        return 3 if self.language == "python" else 1
+        """How often its producer sends a message at most: Go's and Python's do as the proxy's settings say."""
+        return 3 if self.language in ("go", "python") else 1
 
     @property
     def tries_again_in_order(self) -> bool:

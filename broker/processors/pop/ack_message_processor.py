@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from broker.answers import AnyRequest, Request, answer_applied
-from broker.processors.pop.pop_message_processor import INVISIBLE_MS_MAX
+from broker.processors.pop.pop_message_processor import COUNT_MAX, INVISIBLE_MS_MAX
 from broker.processors.pop.pop_queues import NO_REMARK, NOT_SERVING
 from broker.processors.pull.pull_turns import CallSoon
 from broker.topics.topic_config_manager import TopicConfigManager
@@ -82,12 +82,16 @@ class AckMessageProcessor:
     def batch_ack(
         self, request: Request[CommandHeader], body: pop_bodies.BatchAckMessageRequestBody, now_ms: int
     ) -> None:
+        popped = [_popped_of(ack) for ack in body.acks]
         if not self._store.serving:
             request.answer(ResponseCode.SYSTEM_BUSY, NOT_SERVING)
-        elif not body.acks:
+        elif not popped:
             request.answer(ResponseCode.NO_MESSAGE, "the batch has no acks")
+        elif (most := max(each.bits.bit_count() for each in popped)) > COUNT_MAX:
+            remark = f"an ack of the batch names {most} messages, and a pop has {COUNT_MAX} at most"
+            request.answer(ResponseCode.MESSAGE_ILLEGAL, remark)
         else:
-            self._gather(request, [_popped_of(ack) for ack in body.acks], now_ms)
+            self._gather(request, popped, now_ms)
 
     def _gather(
         self, request: AnyRequest, popped: list[Popped], now_ms: int, *, is_sure: bool = False

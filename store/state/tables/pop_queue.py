@@ -143,5 +143,9 @@ def lowest_bit(bits: int) -> int:
 
 
 def bit_numbers(bits: int) -> list[int]:
-    """Of the bits that are set, ascending."""
-    return [number for number in range(bits.bit_length()) if bits >> number & 1]
+    """Of the bits that are set, ascending. Those between them cost nothing: a client may name any."""
+    numbers = []
+    while bits:
+        numbers.append(number := lowest_bit(bits))
+        bits ^= 1 << number
+    return numbers

@@ -1,5 +1,7 @@
 """ACK_MESSAGE, BATCH_ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME: how popped messages end, and what that costs."""
 
+import json
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
@@ -89,6 +91,17 @@ def test_a_batch_of_acks_may_be_larger_than_a_record(tmp_path: Path) -> None:
     assert len(body) > broker.store.config.state_record_size_max
     assert broker.ask(RequestCode.BATCH_ACK_MESSAGE, {}, body).code == ResponseCode.SUCCESS
     assert broker.store.tables.pop_table.in_flight_count == 0
+
+
+def test_an_ack_of_more_messages_than_a_pop_has_is_refused(client: PopClient) -> None:
+    """Each of them is looked for, and a leader has no time for 65,536 of each ack in a body."""
+    (message, *others) = client.pop()
+    batch = json.loads(client.batch_ack_body([message]))
+    batch["acks"][0]["b"] = b64encode(bytes(4000) + b"\xff" * 5).decode()
+    answer = client.broker.ask(RequestCode.BATCH_ACK_MESSAGE, {}, json.dumps(batch).encode())
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert answer.remark == "an ack of the batch names 40 messages, and a pop has 32 at most"
+    assert client.broker.store.tables.pop_table.in_flight_count == 1 + len(others)
 
 
 def test_acks_of_one_turn_share_a_record(client: PopClient) -> None:

@@ -53,6 +53,7 @@ class Convergence:
             self._wait(
                 lambda: self._workload.last_acknowledged_put_us >= healed_us,
                 "no message put since is acknowledged",
+                limit_us=_LIMIT_US + self._send_us(),
             )
         self._wait(
             self._has_sound_units,

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from fake_call import FakeCall, answer
 from fake_group import HOST, FakeBroker, FakeGroup
-from proxies import message, producer_settings, proxying, run
+from proxy_group import message, producer_settings, proxying, run
 
 from message import const
 from message.encoder import encode_record

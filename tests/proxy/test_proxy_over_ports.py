@@ -12,7 +12,7 @@ import pytest
 import uvloop
 from google.protobuf.message import Message as AnyMessage
 from one_broker import pull_fields
-from proxies import message, producer_settings, proxying
+from proxy_group import message, producer_settings, proxying
 from test_broker_server import ask, config_of, routed, run, running
 
 from broker.server import Broker

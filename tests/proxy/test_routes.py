@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fake_call import answer
 from fake_group import FakeGroup
-from proxies import proxying, run
+from proxy_group import proxying, run
 
 from proxy.protocol.definition import AddressScheme, Code, Endpoints, MessageType, Permission
 from proxy.protocol.service import (

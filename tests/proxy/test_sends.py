@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fake_call import FakeCall, answer
 from fake_group import FakeGroup
-from proxies import message, proxying, run
+from proxy_group import message, proxying, run
 
 from proxy.messages.consistent_hash import bucket_of
 from proxy.protocol.definition import Code, Message

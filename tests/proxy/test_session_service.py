@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 from fake_call import FakeCall, answer
 from fake_group import FakeGroup
-from proxies import producer_settings, proxying, run
+from proxy_group import producer_settings, proxying, run
 
 from proxy.grpc.call import GrpcError, GrpcStatus
 from proxy.protocol.definition import ClientType, Code, Settings

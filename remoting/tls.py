@@ -85,7 +85,7 @@ class ServerTls:
         try:
             # A text: without one OpenSSL would ask at the terminal.
             context.load_cert_chain(files.cert_path, files.key_path, files.key_password)
-        except (ssl.SSLError, ValueError) as error:
+        except (OSError, ValueError) as error:  # those of TLS are of OSError's kind
             raise TlsError(
                 f"{files.cert_path} and {files.key_path} are no certificate with its key: {_reason(error)}"
             ) from None

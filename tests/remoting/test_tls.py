@@ -245,6 +245,15 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         ServerTls(TlsMode.PERMISSIVE, files)
 
 
+def test_a_file_that_goes_while_it_is_read_is_no_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "read_bytes", lambda path: b"")
+    gone = TlsFiles(key_path=f"{tmp_path}/no.key", cert_path=f"{tmp_path}/no.crt")
+    with pytest.raises(TlsError, match="are no certificate with its key"):
+        ServerTls(TlsMode.PERMISSIVE, gone)
+
+
 def test_files_that_are_no_pair_are_named(tmp_path: Path, files: TlsFiles) -> None:
     other = written(tmp_path)
     with pytest.raises(TlsError, match="are no certificate with its key"):

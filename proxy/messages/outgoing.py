@@ -85,7 +85,7 @@ def outgoing_message(
     if system.HasField("priority"):
         properties[const.PRIORITY] = str(system.priority)
     if system.lite_topic:
-        properties[const.LITE_TOPIC] = system.lite_topic
+        raise StatusError(Code.NOT_IMPLEMENTED, "lite topics are not served here: send without lite_topic")
     if system.trace_context:
         properties[const.TRACE_CONTEXT] = system.trace_context
     properties[const.BORN_HOST] = system.born_host.strip() or peer
@@ -210,9 +210,7 @@ def _check_pairs(properties: Mapping[str, str]) -> None:
     """What the client has no say in is checked here, too: a trace context may be anything."""
     text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
     if text.count("\x01") != len(properties) or text.count("\x02") != len(properties):
-        raise StatusError(
-            Code.BAD_REQUEST, "born host, trace context or lite topic holds a control character"
-        )
+        raise StatusError(Code.BAD_REQUEST, "born host or trace context holds a control character")
     size = len(text.encode())
     if size > PROPERTIES_LENGTH_MAX:
         raise StatusError(
@@ -231,6 +229,4 @@ def _type_of(properties: Mapping[str, str]) -> MessageType:
         return MessageType.FIFO
     if const.PRIORITY in properties:
         return MessageType.PRIORITY
-    if const.LITE_TOPIC in properties:
-        return MessageType.LITE
     return MessageType.NORMAL

@@ -128,6 +128,7 @@ def test_a_delivery_time_is_never_early() -> None:
         ({"message_group": " "}, Code.ILLEGAL_MESSAGE_GROUP, "whitespace"),
         ({"message_group": "ü" * 32}, Code.ILLEGAL_MESSAGE_GROUP, "max size 64"),
         ({"trace_context": "a\x01b"}, Code.BAD_REQUEST, "trace context"),
+        ({"lite_topic": "l"}, Code.NOT_IMPLEMENTED, "send without lite_topic"),
         ({"trace_context": "a" * 40_000}, Code.MESSAGE_PROPERTIES_TOO_LARGE, "32767"),
         (
             {"message_type": MessageType.TRANSACTION, "delivery_timestamp": {"seconds": NOW_MS // 1000 + 5}},
@@ -173,7 +174,6 @@ def test_limits_of_zero_are_none() -> None:
         ({"message_type": MessageType.TRANSACTION}, "TRANSACTION"),
         ({"user_properties": {const.SHARDING_KEY: "g"}}, "FIFO"),
         ({"priority": 3}, "PRIORITY"),
-        ({"lite_topic": "l"}, "LITE"),
     ],
 )
 def test_a_topic_takes_messages_of_its_type(system: dict[str, Any], actual: str) -> None:

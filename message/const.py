@@ -83,7 +83,6 @@ TRACE_CONTEXT: Final = "TRACE_CONTEXT"
 BORN_HOST: Final = "__BORNHOST"
 BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
 CRC32: Final = "__CRC32#"
-LITE_TOPIC: Final = "__LITE_TOPIC"
 PRIORITY: Final = "_SYS_MSG_PRIORITY_"
 
 # A property with this prefix lives in memory only: it is never stored.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
+
+import msgspec
 
 from broker.clients.client_channel import ClientChannel
 from broker.registration.told_name_servers import ToldNameServers
@@ -65,8 +66,7 @@ class Answers:
             self._channel.write(b"".join(frames))
 
 
-@dataclass(slots=True)
-class Request(Generic[HeaderT]):
+class Request(msgspec.Struct, Generic[HeaderT]):
     """One request of a client, its header read, and where the answer goes."""
 
     command: RemotingCommand  # as it came: for the pipeline and its lanes, not for processors

@@ -8,9 +8,10 @@ sender needs a permission; nothing checks that yet.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from broker.answers import Request
 from broker.clients.client_channel import ClientChannel
@@ -70,8 +71,7 @@ class Action(Enum):
 PUB, SUB, CREATE, UPDATE, DELETE, GET = Action
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(msgspec.Struct, frozen=True):
     """A permission for one of the actions on each resource of this kind that the request names."""
 
     resource: Resource
@@ -107,8 +107,7 @@ class Lane(Enum):
     LEADER = auto()  # a follower has its leader answer (broker/leadership/follower_changes.py)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestType:
+class RequestType(msgspec.Struct, frozen=True):
     code: Code
     header: type[CommandHeader]
     body: type[RemotingBody] | None  # None: the handler reads none, or one that is no JSON
@@ -119,8 +118,7 @@ class RequestType:
     has_raw_body: bool  # a message, which takes no time to read: the handler bounds its size
 
 
-@dataclass(frozen=True, slots=True)
-class BatchRequestType:
+class BatchRequestType(msgspec.Struct, frozen=True):
     """The hot path. All requests of a read that have the same handler go to it together, with their headers unread."""
 
     code: Code
@@ -129,8 +127,7 @@ class BatchRequestType:
     needs: tuple[Need, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Processors:
+class Processors(msgspec.Struct, frozen=True):
     sends: SendMessageProcessor
     pulls: PullMessageProcessor
     pops: PopMessageProcessor

@@ -4,9 +4,10 @@ Default values carry their reason; names end in their unit.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
+
+import msgspec
 
 from dledger.core.member_config import MemberConfig
 from dledger.core.messages import PeerId
@@ -53,8 +54,7 @@ def parse_peers(text: str) -> dict[PeerId, Address]:
     return peers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DLedgerConfig:
+class DLedgerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Raises DLedgerConfigError for what cannot be."""
 
     group: str  # dLegerGroup
@@ -64,7 +64,7 @@ class DLedgerConfig:
     # pyDLedgerClusterSecret; empty only where all peers are on the loopback interface.
     cluster_secret: bytes = b""
     # Other addresses to reach a peer's Raft port by, e.g. a proxy's.
-    peer_dial: Mapping[PeerId, Address] = field(default_factory=lambda: _NO_DIALS)
+    peer_dial: Mapping[PeerId, Address] = msgspec.field(default_factory=lambda: _NO_DIALS)
     bind: Address | None = None  # where to listen, if not at the own address of `peers`
 
     flush_mode: FlushMode = FlushMode.SYNC_FLUSH

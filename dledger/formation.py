@@ -15,8 +15,9 @@ votes.
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from hashlib import sha256
+
+import msgspec
 
 from dledger.core.messages import PeerId
 from dledger.errors import HandshakeRefusedError
@@ -24,14 +25,12 @@ from dledger.errors import HandshakeRefusedError
 Pairs = tuple[tuple[PeerId, bytes], ...]  # (member id, disk uuid), sorted
 
 
-@dataclass(frozen=True, slots=True)
-class GroupIdentity:
+class GroupIdentity(msgspec.Struct, frozen=True):
     group_uuid: bytes
     pairs: Pairs  # as the group was formed; a replaced disk does not change them
 
 
-@dataclass(frozen=True, slots=True)
-class Formed:
+class Formed(msgspec.Struct, frozen=True):
     """To be stored, with the doubt, before this member takes part."""
 
     group: GroupIdentity

@@ -1,7 +1,8 @@
 """What a replica tells of itself: to people and scripts, and in numbers to programs that watch."""
 
-from dataclasses import asdict
 from typing import Any
+
+import msgspec
 
 from dledger.core.output import Role
 from dledger.errors import FaultyEntryError
@@ -38,7 +39,7 @@ def replica_status(replica: Replica) -> dict[str, Any]:
         "election_obstacle": member.election_obstacle,
         "disk_obstacle": member.disk_obstacle,
         "waits_for": replica.formation.waits_for,
-        "scrub": asdict(replica.scrubber.status()),
+        "scrub": msgspec.to_builtins(replica.scrubber.status()),
         "failure": replica.failure,
     }
 

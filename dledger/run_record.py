@@ -5,7 +5,8 @@ Blocking, and done before the member speaks or after it has fallen silent; so it
 
 import errno
 import logging
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from disk.disk import NoSpaceError
 from dledger.config import DLedgerConfig, FlushMode

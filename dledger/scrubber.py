@@ -7,7 +7,8 @@ is not kept over a restart: a new one begins soon.
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from dledger.figures import Figures
 from dledger.log.jobs import DiskJob
@@ -24,8 +25,7 @@ DEFAULT_PAUSE_MS = 60 * 60 * 1000
 _FIRST_ROUND_MS = 60_000
 
 
-@dataclass(slots=True)
-class ScrubRound:
+class ScrubRound(msgspec.Struct):
     """Times in ms of the replica's clock."""
 
     began_ms: int
@@ -35,8 +35,7 @@ class ScrubRound:
     mended: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ScrubStatus:
+class ScrubStatus(msgspec.Struct, frozen=True):
     """Since the start. `round`: the one under way."""
 
     bytes_per_second: int  # 0: reads only when it is told to

@@ -7,9 +7,10 @@ up here: a name may lead elsewhere at each dial.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
+
+import msgspec
 
 NAME_LENGTH_MAX: Final = 253
 LABEL_LENGTH_MAX: Final = 63
@@ -24,8 +25,7 @@ class AddressError(ValueError):
     """A text is no address. The message says which text, and what is wrong with it."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Address:
+class Address(msgspec.Struct, frozen=True, order=True):
     """Raises AddressError for what nobody can dial."""
 
     host: str  # without brackets

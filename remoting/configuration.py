@@ -13,10 +13,11 @@ import csv
 import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from remoting.address import AddressError, check_host, parse_addresses, unbracketed
 
@@ -28,8 +29,7 @@ class ConfigError(ValueError):
     """A setting cannot be used. The message names the file, the line, the value and what is allowed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Property:
+class Property(msgspec.Struct, frozen=True):
     key: str
     value: str
     line: int  # of the key, from 1
@@ -40,8 +40,7 @@ class Property:
         return f"{self.source}:{self.line}" if self.line else self.source
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True):
     """One key that a server reads: `field` is its own name for it, `read` turns text into the value.
 
     `read` raises ValueError for a bad value; `allowed` is the end of the sentence that the user then gets.

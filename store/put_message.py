@@ -1,6 +1,5 @@
 """What is put, and how a put ends, as values."""
 
-from dataclasses import dataclass
 from enum import Enum
 
 import msgspec
@@ -72,8 +71,7 @@ class PutBatch(msgspec.Struct):
     last_index: Index
 
 
-@dataclass(frozen=True, slots=True)
-class PutRefusal:
+class PutRefusal(msgspec.Struct, frozen=True):
     """Nothing is in the log and no queue offset was used. `text` names cause, measured value and limit. UNKNOWN is for
     a write that failed on the disk: a crash may still bring the messages to light.
     """

@@ -10,8 +10,9 @@ the file in which the log ends. Time and disk are the caller's.
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final, Protocol
+
+from msgspec.structs import replace
 
 from disk.disk import Disk
 from dledger.entry import Index

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
+
+import msgspec
 
 from message.message_id import HOST_V4_SIZE, HOST_V6_SIZE
 from store.errors import StoreConfigError
@@ -43,8 +44,7 @@ def parse_delay_levels(text: str) -> Mapping[int, int]:
 DELAY_LEVELS: Final = parse_delay_levels(MESSAGE_DELAY_LEVEL)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoreConfig:
+class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes in bytes unless a name says otherwise. Raises StoreConfigError."""
 
     store_path_root_dir: str
@@ -62,7 +62,7 @@ class StoreConfig:
     mapper_file_size_batch_consume_queue: int = BATCH_FILE_UNITS * BATCH_UNIT_SIZE
     max_message_size: int = 4 << 20  # of a body
     # Another one than that of the files that are there has all of them built anew.
-    index_file_shape: IndexFileShape = field(default_factory=IndexFileShape)
+    index_file_shape: IndexFileShape = msgspec.field(default_factory=IndexFileShape)
     # Each flush reads and writes the whole slot table (20 MB), for so many touch all of its pages: fewer keys would pay
     # as much for less, more would take more memory. 20 bytes each wait, and 32 bytes each while a flush runs.
     index_keys_per_flush: int = 65_536
@@ -99,7 +99,7 @@ class StoreConfig:
     # Undecided transactions; above it messages are refused that would begin one.
     pending_transactions_max: int = 100_000
     enable_retry_topic_v2: bool = False  # of two forms of a pop retry topic's name, the one with a plus
-    delay_levels: Mapping[int, int] = field(default_factory=lambda: DELAY_LEVELS)
+    delay_levels: Mapping[int, int] = msgspec.field(default_factory=lambda: DELAY_LEVELS)
     # Of RocketMQ's timer wheel, whose slots clients see in TIMER_OUT_MS and in recall handles.
     timer_precision_ms: int = 1000
     timer_roll_window_ms: int = 48 * _H

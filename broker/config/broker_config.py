@@ -1,4 +1,4 @@
-"""What a broker can be told: one frozen dataclass per component.
+"""What a broker can be told: one frozen Struct per component.
 
 Defaults and meanings are RocketMQ's unless a comment says why not. broker_settings.py has the keys that stand for the
 fields in a conf file, and config_file.py reads that.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from broker.config.message_limits import body_size_max
 from dledger.scrubber import DEFAULT_BYTES_PER_SECOND, DEFAULT_PAUSE_MS
@@ -33,8 +34,7 @@ class FlushDiskType(Enum):
     ASYNC_FLUSH = "ASYNC_FLUSH"  # handed to the page cache
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DLedgerGroupConfig:
+class DLedgerGroupConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The replicated log: who the members are, and how they reach each other."""
 
     group: str
@@ -77,8 +77,7 @@ class DLedgerGroupConfig:
                 raise ConfigError(f"{key} names {strangers[0]}, which is not in dLegerPeers")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MessageStoreConfig:
+class MessageStoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Files, flushing and what one pull may read."""
 
     store_path_root_dir: str
@@ -127,8 +126,7 @@ class MessageStoreConfig:
             )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BrokerConfig:
+class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The broker proper: identity, ports, and how it treats clients."""
 
     broker_cluster_name: str = "DefaultCluster"

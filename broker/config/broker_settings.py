@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from broker.config.broker_config import FlushDiskType
 from broker.config.message_limits import BODY_SIZE_MAX

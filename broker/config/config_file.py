@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import fields
 from enum import Enum
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from broker.config.broker_config import (
     MAPPED_FILE_SIZE_COMMIT_LOG,
@@ -220,9 +221,8 @@ def _check_ports(config: BrokerConfig, source: str) -> None:
         keys[port] = key
 
 
-def _take(values: Mapping[str, object], kind: type) -> dict[str, Any]:
-    names = {item.name for item in fields(kind)}
-    return {name: value for name, value in values.items() if name in names}
+def _take(values: Mapping[str, object], kind: type[msgspec.Struct]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name in kind.__struct_fields__}
 
 
 def shown_settings(config: BrokerConfig) -> dict[str, str]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from broker.config.broker_config import BrokerConfig
 from broker.config.component_configs import ledger_directory

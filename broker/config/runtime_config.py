@@ -6,8 +6,10 @@ none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from broker.config.broker_config import BrokerConfig
 from broker.config.broker_settings import BROKER_SETTINGS, DLEDGER_SETTINGS, STORE_SETTINGS
@@ -49,8 +51,7 @@ class BlackListedError(ConfigError):
     """A key that no request may change."""
 
 
-@dataclass(frozen=True, slots=True)
-class AlteredConfig:
+class AlteredConfig(msgspec.Struct, frozen=True):
     config: BrokerConfig
     without_effect: list[str]  # keys of RocketMQ that this broker does not read
 

@@ -8,8 +8,9 @@ a member that cannot win disturbs nobody; the vote takes a new term. A member th
 in whatever term they are asked: else one member that hears less than the others could depose a leader that works.
 """
 
-from dataclasses import dataclass, field
 from random import Random
+
+import msgspec
 
 from dledger.core.member_config import MemberConfig
 from dledger.core.member_state import MemberState
@@ -21,15 +22,14 @@ from dledger.core.tally import RoundOutcome, tally
 from dledger.entry import Index, Term
 
 
-@dataclass(slots=True)
-class Campaign:
+class Campaign(msgspec.Struct):
     pre_vote: bool
     leadership_transfer: bool
     term: Term  # asked for
     until_ms: int
     resend_ms: int
-    answers: dict[PeerId, VoteResponse] = field(default_factory=dict)
-    seatless: set[PeerId] = field(default_factory=set)  # who answered from another disk than their seat's
+    answers: dict[PeerId, VoteResponse] = {}
+    seatless: set[PeerId] = set()  # who answered from another disk than their seat's
 
 
 class LeaderElector:

@@ -1,13 +1,12 @@
 """Settings of the pure core of one member. Who reads them from a file is above."""
 
-from dataclasses import dataclass
+import msgspec
 
 from dledger.core.messages import PeerId
 from dledger.errors import DLedgerConfigError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberConfig:
+class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes in bytes. Raises DLedgerConfigError for what cannot be."""
 
     self_id: PeerId

@@ -3,7 +3,6 @@
 The caller carries out an Output wholly, field by field from top to bottom, before it calls the core again.
 """
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
@@ -21,8 +20,7 @@ class Role(Enum):
     LEADER = "LEADER"
 
 
-@dataclass(frozen=True, slots=True)
-class HardState:
+class HardState(msgspec.Struct, frozen=True):
     """What must survive a crash. `sequence` grows by one with each change; the newest readable one counts."""
 
     sequence: int

@@ -6,8 +6,7 @@ formed it alone would lead alone, beside the others. And nobody could prove the 
 behind the same one.
 """
 
-from dataclasses import asdict, dataclass, fields
-
+import msgspec
 import orjson
 
 from disk.disk import Disk
@@ -21,8 +20,7 @@ _NO_POS = Pos(0)
 BEGIN_MARK_FILE_NAME = "begin-mark"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BeginMark:
+class BeginMark(msgspec.Struct, frozen=True, kw_only=True):
     """Membership entries: see membership_entries.py. Their bodies are in hexadecimal digits."""
 
     data_file_size: int = 0  # a group constant: positions mean nothing without it; 0: not known
@@ -40,9 +38,6 @@ class BeginMark:
     membership_indexes: tuple[Index, ...] = ()
     last_membership_index: Index = _NO_INDEX
     last_membership: str = ""
-
-
-_FIELDS = tuple(field.name for field in fields(BeginMark))
 
 
 class BeginMarkFile:
@@ -68,7 +63,9 @@ class BeginMarkFile:
         """When this returns, both slots hold it on disk: damage to one must not bring back what was before. Blocks on
         syncs if they did not. Raises DiskError; after want of space it may be called again.
         """
-        payload = orjson.dumps(asdict(BeginMark(**{name: getattr(mark, name) for name in _FIELDS})))
+        payload = msgspec.json.encode(
+            BeginMark(**{name: getattr(mark, name) for name in BeginMark.__struct_fields__})
+        )
         if payload == self._kept:
             return
         self._kept = None

@@ -8,8 +8,9 @@ from then on refused without a look, until it is repaired.
 import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from disk.disk import DiskError
 from disk.mapped_file import MappedFile

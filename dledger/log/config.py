@@ -1,12 +1,11 @@
 """Where a ledger lies and how large its files are."""
 
-from dataclasses import dataclass
+import msgspec
 
 from dledger.entry import BLANK_HEADER_SIZE, ENTRY_HEADER_SIZE, INDEX_UNIT_SIZE, entry_size_max
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LogConfig:
+class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
     """`directory` is the `dledger-<id>` directory: data/ and index/ as Java knows them, and pydledger/ with ours."""
 
     directory: str

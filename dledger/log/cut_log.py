@@ -4,7 +4,8 @@ A cut takes entries out of the log at once; its job takes them off the disk, and
 """
 
 from bisect import bisect_right
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from disk.disk import Disk, DiskError
 from disk.mapped_file import DescriptorCache, MappedFile

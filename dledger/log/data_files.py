@@ -8,9 +8,10 @@ import errno
 from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import ClassVar
+
+import msgspec
 
 from disk.disk import DiskError, NoSpaceError
 from disk.mapped_file import DescriptorCache, MappedFile
@@ -28,8 +29,7 @@ from dledger.log.errors import EntryTooLargeError, PositionMismatchError
 from dledger.log.jobs import zero_range
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Stray:
+class Stray(msgspec.Struct, frozen=True, eq=False):
     """Positions at which a failed append may have written. Until zeros are durable there, a power loss may bring back
     whole entries of it, with the index and the term that others get meanwhile.
     """

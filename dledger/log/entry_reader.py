@@ -2,8 +2,10 @@
 
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
 from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from dledger.entry import (
     BLANK_HEADER,
@@ -51,8 +53,7 @@ class SequentialReader(Protocol):
     def ranges(self) -> Iterator[VerifiedRange]: ...
 
 
-@dataclass(slots=True)
-class EntryReader:
+class EntryReader(msgspec.Struct):
     """Invariant: `index`, `term`, `end_pos` and `chain` are those of the last entry that was read and found sound."""
 
     data: DataFiles
@@ -65,7 +66,7 @@ class EntryReader:
     chunk_size: int = _CHUNK_SIZE  # read at once
     # The fault at which ranges() ended; None when it ended at zeros or at the end of the files.
     stopped_by: str | None = None
-    blanks: list[tuple[int, int]] = field(default_factory=list)  # (position, size) of those passed
+    blanks: list[tuple[int, int]] = []  # (position, size) of those passed
 
     def ranges(self) -> Iterator[VerifiedRange]:
         """The entries behind the last one, some MiB at a time, each range within one file."""

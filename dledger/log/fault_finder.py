@@ -18,7 +18,9 @@ like others, and are repaired like others when there is some: a look ends nobody
 
 import logging
 from contextlib import suppress
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from disk.disk import NoSpaceError
 from disk.mapped_file import MappedFile
@@ -53,8 +55,7 @@ log = logging.getLogger(__name__)
 _LED_TO_END_MAX = 4 * 1024 * 1024  # bytes, in front of the last entry
 
 
-@dataclass(frozen=True, slots=True)
-class Anchor:
+class Anchor(msgspec.Struct, frozen=True):
     """An entry that is known to be sound, or what was remembered of one: all that comes behind it is proved by it."""
 
     index: Index

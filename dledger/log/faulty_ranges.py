@@ -6,7 +6,9 @@ anything else hangs on: when it is lost, whoever reads the entries finds them ag
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from disk.disk import Disk
 from disk.slots import PAYLOAD_SIZE_MAX, read_or_drop_slots
@@ -19,8 +21,7 @@ _RANGE = struct.Struct(">qqqq")
 RANGES_MAX = PAYLOAD_SIZE_MAX // _RANGE.size
 
 
-@dataclass(frozen=True, slots=True)
-class FaultyRange:
+class FaultyRange(msgspec.Struct, frozen=True):
     """Entries of which at least the first is not sound. The one in front and the one behind are, as far as known."""
 
     first_index: Index

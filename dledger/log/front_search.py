@@ -7,7 +7,7 @@ and what lies behind follows from them. So nothing sound is given up for a peer 
 give all that would have to be repaired then.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from dledger.core.messages import LedgerBegin
 from dledger.entry import ENTRY_HEADER_SIZE, Index, parse_header

@@ -5,8 +5,9 @@ them to learn that it did.
 synced. A `currterm` of ours has a key more, which Java drops with its first vote.
 """
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from disk.disk import Disk, DiskError
 from dledger.entry import Index, Term
@@ -17,8 +18,7 @@ _WRITTEN_BY: Final = "writtenBy"
 _PYDLEDGER: Final = "pydledger"
 
 
-@dataclass(frozen=True, slots=True)
-class JavaRun:
+class JavaRun(msgspec.Struct, frozen=True):
     """Java's DLedger was the last to run on a directory."""
 
     term: Term  # none of its entries has a later one

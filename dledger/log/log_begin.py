@@ -6,10 +6,9 @@ beginning is decided here and in recovery.py.
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
-from msgspec.structs import replace as replace_fields
+from msgspec.structs import replace
 
 from disk.disk import Disk
 from disk.mapped_file import MappedFile
@@ -121,7 +120,7 @@ class LogBegin(CheckedReads):
             return None
         with suppress(FaultyEntryError):
             # One's own list of them is as long as this log; a peer's may be longer.
-            begin = replace_fields(begin, membership=self._memberships.up_to(index, self.body_at))
+            begin = replace(begin, membership=self._memberships.up_to(index, self.body_at))
         return self._move_begin_job(begin)
 
     def _may_begin_at(self, begin: LedgerBegin) -> bool:

@@ -9,8 +9,9 @@ and settled when they have run.
 from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import ClassVar, Self
+
+from msgspec.structs import replace
 
 from disk.disk import Disk, DiskError, NoSpaceError
 from disk.mapped_file import DescriptorCache, MappedFile

@@ -5,10 +5,11 @@ starts at term 0 and may vote twice. Here whoever cannot read it is somebody els
 """
 
 import logging
-from dataclasses import asdict, dataclass, replace
 from enum import Enum
 
+import msgspec
 import orjson
+from msgspec.structs import replace
 
 from disk.disk import Disk
 from disk.slots import Slots, SlotsUnreadableError
@@ -23,8 +24,7 @@ log = logging.getLogger(__name__)
 QUORUM_STATE_FILE_NAME = "quorum-state"
 
 
-@dataclass(frozen=True, slots=True)
-class MemberIdentity:
+class MemberIdentity(msgspec.Struct, frozen=True):
     """Who a member is apart from its id, which a member with an empty disk would have as well."""
 
     disk_uuid: bytes  # durable before anybody is told
@@ -46,8 +46,7 @@ class LastRun(Enum):
     STOPPED_CLEANLY = "STOPPED_CLEANLY"  # so the synced mark tells of all that was acknowledged
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
+class _State(msgspec.Struct, frozen=True):
     revision: int
     hard_state: HardState
     identity: MemberIdentity | None
@@ -204,7 +203,7 @@ def _has_entries(disk: Disk, own_directory: str) -> bool:
 
 
 def _pack(state: _State) -> bytes:
-    return orjson.dumps(asdict(state), default=bytes.hex)
+    return orjson.dumps(msgspec.to_builtins(state, builtin_types=(bytes,)), default=bytes.hex)
 
 
 def _unpack(payload: bytes) -> _State:
@@ -212,7 +211,7 @@ def _unpack(payload: bytes) -> _State:
     identity = fields["identity"]
     if identity is not None:
         # Of another release there may be more: what this one does not know it leaves out.
-        identity = {name: identity[name] for name in MemberIdentity.__dataclass_fields__ if name in identity}
+        identity = {name: identity[name] for name in MemberIdentity.__struct_fields__ if name in identity}
         identity["disk_uuid"] = bytes.fromhex(identity["disk_uuid"])
         identity["pairs"] = tuple((peer, bytes.fromhex(uuid)) for peer, uuid in identity["pairs"])
         if identity["group_uuid"] is not None:

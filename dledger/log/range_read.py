@@ -4,7 +4,9 @@ Reads through descriptors of its own and touches nothing of the ledger in memory
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from disk.disk import Disk
 from disk.mapped_file import DescriptorCache
@@ -23,8 +25,7 @@ from dledger.log.index_files import count_before_other
 from dledger.log.scrub_job import Place
 
 
-@dataclass(frozen=True, slots=True)
-class RangeRead:
+class RangeRead(msgspec.Struct, frozen=True):
     """Neither a range nor a fault: the end of a file was passed."""
 
     verified: VerifiedRange | None

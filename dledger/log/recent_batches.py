@@ -2,7 +2,8 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from dledger.entry import Index, Pos
 
@@ -12,8 +13,7 @@ _BATCH_COST = 400
 _ENTRY_COST = 40
 
 
-@dataclass(slots=True, eq=False)
-class RecentBatch:
+class RecentBatch(msgspec.Struct, eq=False):
     """Whole entries that lie one behind the other in one data file. Nobody changes one once it is made."""
 
     first_index: Index

@@ -12,7 +12,9 @@ bytes that are 0 or right, and the next start does it again; afterwards nothing 
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from disk.disk import Disk, NoSpaceError
 from disk.mapped_file import MappedFile
@@ -49,15 +51,14 @@ from dledger.log.tail_scan import junk_behind, last_byte
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Recovered:
+class Recovered(msgspec.Struct, frozen=True):
     """The state that a LogStore begins with; `mark` is on disk, and everything up to the end is durable."""
 
     begin_index: Index
     mark: SyncedMark  # at the end of the log
     faulty: tuple[FaultyRange, ...]  # on a full disk not noted yet
     # Runs of equal terms above the mark that was found, as (first index, term).
-    term_runs: list[tuple[Index, Term]] = field(default_factory=list)
+    term_runs: list[tuple[Index, Term]] = []
 
 
 class Recovery:

@@ -5,7 +5,9 @@ deletion. What came over it meanwhile is the walk's to reckon with (log_scrub.py
 """
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from disk.disk import Disk, DiskError, File
 from disk.mapped_file_queue import file_name
@@ -39,8 +41,7 @@ from dledger.log.index_files import count_confirmed
 _ZERO_CHUNK = bytes(1024 * 1024)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """How far a walk has come: behind the entry `index`, sound or not."""
 
     index: Index
@@ -55,8 +56,7 @@ class Place:
         return self.index < begin.index or (self.index == begin.index and self.end_pos < begin.end_pos)
 
 
-@dataclass(frozen=True, slots=True)
-class EntriesFault:
+class EntriesFault(msgspec.Struct, frozen=True):
     """Entries of both ends and all between are not what was appended."""
 
     first_index: Index
@@ -66,16 +66,14 @@ class EntriesFault:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class UnitsFault:
+class UnitsFault(msgspec.Struct, frozen=True):
     """Units of the index, of both ends and all between, disagree with sound entries."""
 
     first_index: Index
     last_index: Index
 
 
-@dataclass(frozen=True, slots=True)
-class BlankFault:
+class BlankFault(msgspec.Struct, frozen=True):
     """A data file's rest is no exact blank, and nothing else belongs there."""
 
     last_index: Index  # before it

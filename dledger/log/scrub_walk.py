@@ -1,11 +1,11 @@
 """What a scrub reads, one kind of file after the other: each is a walk, whose steps are jobs."""
 
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+
+class Finding(msgspec.Struct, frozen=True):
     """Something on disk is not what was written there."""
 
     kind: str  # of file, one word

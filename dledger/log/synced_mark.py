@@ -6,8 +6,8 @@ behind what is durable by at most 64 MiB or a second, so it costs next to nothin
 
 import logging
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 
+import msgspec
 import orjson
 
 from disk.disk import Disk, NoSpaceError
@@ -20,16 +20,14 @@ log = logging.getLogger(__name__)
 MARK_FILE_NAME = "synced-mark"
 
 
-@dataclass(frozen=True, slots=True)
-class CutRecord:
+class CutRecord(msgspec.Struct, frozen=True):
     """A cut under way: bytes [from_pos, old_end) of the data, and all later files, are to be gone."""
 
     from_pos: Pos
     old_end: Pos
 
 
-@dataclass(frozen=True, slots=True)
-class SyncedMark(BeginMark):
+class SyncedMark(BeginMark, frozen=True):
     """Entries up to `index` are on disk; the next entry lies at `end_pos` or at the start of the file behind it."""
 
     index: Index
@@ -125,7 +123,7 @@ class SyncedMarkFile:
 
 
 def _pack(mark: SyncedMark) -> bytes:
-    return orjson.dumps(asdict(mark))
+    return msgspec.json.encode(mark)
 
 
 def unpack_mark(payload: bytes) -> SyncedMark:

@@ -5,22 +5,20 @@ they are on disk, so that a reader verifies CRCs and chain itself. Unlike DLedge
 is not committed.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from dledger.core.messages import LedgerBegin, PeerId
 from dledger.entry import Index, Pos, Term
 from dledger.rpc.response_code import ResponseCode
 
 
-@dataclass(frozen=True, slots=True)
-class GetRequest:
+class GetRequest(msgspec.Struct, frozen=True):
     request_id: int  # comes back in the answer
     begin_index: Index
     size_max: int  # bytes; at least one entry is sent
 
 
-@dataclass(frozen=True, slots=True)
-class GetResponse:
+class GetResponse(msgspec.Struct, frozen=True):
     """With SUCCESS, whole entries follow as payload: first_index .. last_index, one data file's at most.
 
     A range that is empty because nothing more is committed has last_index = first_index - 1.
@@ -37,13 +35,11 @@ class GetResponse:
     committed_index: Index
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataRequest:
+class MetadataRequest(msgspec.Struct, frozen=True):
     request_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataResponse:
+class MetadataResponse(msgspec.Struct, frozen=True):
     request_id: int
     code: ResponseCode
     group: str
@@ -56,8 +52,7 @@ class MetadataResponse:
     peers: dict[PeerId, str]  # id -> host:port of its Raft port
 
 
-@dataclass(frozen=True, slots=True)
-class RepairRequest:
+class RepairRequest(msgspec.Struct, frozen=True):
     """A member asks another one for entries that are damaged on its disk, committed or not."""
 
     request_id: int  # comes back in the answer
@@ -67,8 +62,7 @@ class RepairRequest:
     size_max: int  # bytes; at least one entry is sent
 
 
-@dataclass(frozen=True, slots=True)
-class RepairResponse:
+class RepairResponse(msgspec.Struct, frozen=True):
     """With SUCCESS, whole entries follow as payload: first_index .. last_index, one data file's at most, read back and
     proved by who sends them. DISK_ERROR: they are damaged there, too. INDEX_LESS_THAN_LOCAL_BEGIN and
     INDEX_OUT_OF_RANGE: that member does not hold them, any more or yet; with the first of the two comes its `begin`.

@@ -7,9 +7,11 @@ dledger/server.py and the broker is this module: virtual time, jobs with latenci
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from disk.disk import DiskError
 from dledger.core.messages import HeartBeatRequest, Message, PeerId, PushRequest, TimeoutNow

@@ -7,11 +7,11 @@ of, with the same chain value: what was applied may have been committed by other
 import logging
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 from zlib import crc32
 
 import msgpack
+import msgspec
 
 from disk.disk import Disk, DiskError
 from dledger.entry import Index
@@ -31,8 +31,7 @@ _VERSION_WITHOUT_DELETED_TOPICS: Final = 1
 CHECKPOINT_NAMES: Final = ("applied-state-0", "applied-state-1")
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(msgspec.Struct, frozen=True):
     """The state after the entry `applied_index`. ConsumeQueue units up to there are in synced files."""
 
     applied_index: Index
@@ -46,7 +45,7 @@ class Checkpoint:
     deleted_topics: list[Any] | None
 
     def pack(self) -> bytes:
-        values = [getattr(self, name) for name in self.__slots__]
+        values = [getattr(self, name) for name in self.__struct_fields__]
         payload: bytes = msgpack.packb([_VERSION, *values], unicode_errors="surrogateescape")
         return _HEAD.pack(_MAGIC, crc32(payload), len(payload)) + payload
 

@@ -4,9 +4,9 @@ Their headers cannot say it: a crash may leave a header from after a flush with 
 way round.
 """
 
-from dataclasses import asdict, dataclass, field
 from typing import Final
 
+import msgspec
 import orjson
 
 from disk.disk import Disk
@@ -16,8 +16,7 @@ from store.layout.index_file import EMPTY_INDEX_HEADER, IndexFileShape, IndexHea
 MARK_FILE_NAME: Final = "key-index-mark"
 
 
-@dataclass(frozen=True, slots=True)
-class IndexFileMark:
+class IndexFileMark(msgspec.Struct, frozen=True):
     """All IndexFiles before `file_name` are full and on disk, and so is this one up to what `header` says."""
 
     file_name: str = ""  # of the newest file; empty: there is none
@@ -26,10 +25,10 @@ class IndexFileMark:
     # Keys of the record at this physical offset, and of all before it, are in the files: once is enough.
     last_phy_offset: int = -1
     # Of all files; two shapes may have one size.
-    shape: IndexFileShape = field(default_factory=IndexFileShape)
+    shape: IndexFileShape = msgspec.field(default_factory=IndexFileShape)
 
     def pack(self) -> bytes:
-        return orjson.dumps(asdict(self))
+        return msgspec.json.encode(self)
 
 
 def unpack_index_file_mark(payload: bytes) -> IndexFileMark:

@@ -7,8 +7,9 @@ at 1, so that 0 is the end of a chain.
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from message.tags import java_hash
 from store.errors import StoreConfigError
@@ -26,8 +27,7 @@ _FILE_SIZE_MAX: Final = 2**31 - 1
 INDEX_COUNT_MAX: Final = 20_000_000  # likewise; a file is full when index_count reaches it
 
 
-@dataclass(frozen=True, slots=True)
-class IndexHeader:
+class IndexHeader(msgspec.Struct, frozen=True):
     begin_timestamp: int  # store time of the first message, ms
     end_timestamp: int
     begin_phy_offset: int
@@ -49,8 +49,7 @@ class IndexHeader:
 EMPTY_INDEX_HEADER: Final = IndexHeader(0, 0, 0, 0, 0, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class IndexFileShape:
+class IndexFileShape(msgspec.Struct, frozen=True):
     """RocketMQ's maxHashSlotNum and maxIndexNum: the same for all files of a store, which do not say it themselves."""
 
     slot_count: int = HASH_SLOT_COUNT
@@ -78,8 +77,7 @@ class IndexFileShape:
         return INDEX_HEADER_SIZE + HASH_SLOT_SIZE * self.slot_count
 
 
-@dataclass(frozen=True, slots=True)
-class IndexEntry:
+class IndexEntry(msgspec.Struct, frozen=True):
     key_hash: int
     phy_offset: int
     time_diff: int  # seconds after the file's begin_timestamp

@@ -1,12 +1,9 @@
 """Where a plain CommitLog lies."""
 
-from dataclasses import dataclass
-
 from dledger.log.config import LogConfig
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PlainLogConfig(LogConfig):
+class PlainLogConfig(LogConfig, frozen=True, kw_only=True):
     """`directory` is for what is ours alone: Java minds no other directory in a store's root."""
 
     commit_log_directory: str

@@ -1,7 +1,8 @@
 """The job that brings units of ConsumeQueues to their files, in another thread."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from disk.disk import Disk, File
 from disk.mapped_file import MappedFile
@@ -9,8 +10,7 @@ from disk.readable import write_over
 from store.queues.unit_queue import UnitQueue
 
 
-@dataclass(slots=True)
-class _Part:
+class _Part(msgspec.Struct):
     """Bytes for one file, which the job makes if `held` is None."""
 
     queue: UnitQueue

@@ -7,7 +7,6 @@ delay_offset_table.py: the no-op of the next term ends the count, and what was c
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from dledger.entry import Index
@@ -19,8 +18,7 @@ from store.state.table_configs import DataVersion
 NOT_TAKEN_OVER: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
-class EndOffsets(StateChange):
+class EndOffsets(StateChange, frozen=True):
     """The entries from `first_index` on, right behind this record, are what the messages at the queue offsets
     `delivered` become, one for each, in this order. Those at `dropped` become nothing. None below `begin` waits any
     more.

@@ -5,10 +5,10 @@ out would let the tables part from those of the members that do know it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgpack
+import msgspec
 
 from dledger.entry import Index, Term
 from store.errors import StateRecordError
@@ -24,8 +24,7 @@ _IMPORTED_STATE_PART: Final = 3
 _KINDS: Final = {change.kind: change for table in StateTables().all for change in table.changes}
 
 
-@dataclass(frozen=True, slots=True)
-class FullStatePart:
+class FullStatePart(msgspec.Struct, frozen=True):
     """One of the records that together hold the state as it was at `applied_index`, written by the leader of `term`."""
 
     term: Term

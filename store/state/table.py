@@ -8,22 +8,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
+import msgspec
+
 from dledger.entry import Index
 from store.state.table_configs import DataVersion
 
 
-class StateChange:
-    """One change of a table. Subclasses are frozen dataclasses; a record has [kind, the fields in their order].
+class StateChange(msgspec.Struct, frozen=True):
+    """One change of a table. A record has [kind, the fields in their order].
 
     A later version may add a field at the end, with a default; members that do not know it stop at such a record.
     """
 
-    __slots__: tuple[str, ...] = ()
     kind: ClassVar[int]  # its number in records, which no other change ever gets
 
     def pack(self) -> list[Any]:
         """The fields, for msgpack."""
-        return [getattr(self, name) for name in self.__slots__]
+        return [getattr(self, name) for name in self.__struct_fields__]
 
     @classmethod
     def unpack(cls, values: list[Any]) -> Self:

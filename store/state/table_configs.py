@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from store.layout.config_json import topic_config as topic_config_json
 
 PERM_INHERIT: Final = 0x1
@@ -91,8 +93,7 @@ class SubscriptionGroupConfig:
         return cls(*values)
 
 
-@dataclass(frozen=True, slots=True)
-class DataVersion:
+class DataVersion(msgspec.Struct, frozen=True):
     """Of a table: which of two is newer. `timestamp` (ms) is of the record that changed it, so it is the same on all
     members. The term is no part of it here: a broker puts its own into registrations, as stateVersion.
     """

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from one_broker import OneBroker
 
 from remoting.codes import RequestCode, ResponseCode

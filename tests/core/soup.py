@@ -1,10 +1,11 @@
 """Random histories of a group, and what must hold after each of their events."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
 
 from core_group import CoreGroup, Node
+from msgspec.structs import replace
 
 from dledger.core.messages import PeerId, VoteResponse, VoteResult
 from dledger.core.output import AppendStatus, BeginAnew, Cut, Output, Role

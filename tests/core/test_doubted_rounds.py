@@ -1,8 +1,7 @@
 """A voter that was just starting has answered in a round: it has promised nothing, and may be counted elsewhere."""
 
-from dataclasses import replace
-
 from core_group import CoreGroup
+from msgspec.structs import replace
 
 from dledger.core.messages import VoteResponse, VoteResult
 from dledger.core.output import AppendStatus, HardState, Role

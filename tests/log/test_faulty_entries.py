@@ -1,11 +1,11 @@
 """Damage to what was durable: found by recovery or by a read, kept, named, refused; index and blanks are made right."""
 
-from dataclasses import replace
 from random import Random
 
 import pytest
 from crash_disk import CrashDisk
 from log_steps import DATA, FILE_SIZE, append, config, cut, facts, fill, run, sync
+from msgspec.structs import replace
 from test_log_recovery import INDEX, locate, mark
 
 from dledger.entry import GENESIS_CHAIN, INDEX_UNIT_SIZE, EntryKind, Index, IndexUnit, Pos

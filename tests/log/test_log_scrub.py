@@ -1,12 +1,12 @@
 """The scrub over a ledger: each kind of damage below the synced mark is found, and nothing else is."""
 
 from collections.abc import Iterator
-from dataclasses import astuple
 from pathlib import Path
 from random import Random
 
 import pytest
 from log_steps import FILE_SIZE, append, config, cut, fill, run, sync
+from msgspec.structs import astuple
 from test_log_recovery import mark
 
 from disk.real_disk import RealDisk

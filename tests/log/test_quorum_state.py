@@ -1,6 +1,5 @@
 """Term and vote are what was stored last, or the member says that it cannot know."""
 
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -8,6 +7,7 @@ import orjson
 import pytest
 from crash_disk import CrashDisk, broken
 from log_steps import append, config
+from msgspec.structs import replace
 
 from disk.disk import DiskError
 from disk.real_disk import RealDisk

@@ -1,11 +1,11 @@
 """`mq store inspect`: what lies in a store, by whom, and whether a broker of ours starts on it."""
 
 import json
-from dataclasses import astuple, replace
 from pathlib import Path
 
 import pytest
 from golden_store import DLEDGER_STORE, unpack_store
+from msgspec.structs import astuple, replace
 from one_broker import OneBroker, send_fields
 from typer.testing import CliRunner
 

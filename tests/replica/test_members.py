@@ -1,11 +1,11 @@
 """Members come, go and come back with another disk, over real files."""
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import virtual_group
+from msgspec.structs import replace
 from virtual_group import VirtualGroup, VirtualMember
 
 from dledger.config import DLedgerConfig

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
 import uvloop
 from msgspec import structs
+from msgspec.structs import replace
 
 from dledger.config import DLedgerConfig
 from dledger.core.messages import (

@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 from derived_store import Stores, cut_out, derived_findings, entries_of, facts_of, made_once
+from msgspec import structs
 from store_group import INDEX_FILE_SHAPE
 
 from disk.mapped_file import DescriptorCache
@@ -74,7 +75,7 @@ class IndexedStore:
         return {message.phy_offset: message.store_timestamp for message in messages}
 
     def set_header(self, **changed: int) -> None:
-        self.content[:INDEX_HEADER_SIZE] = replace(self.header, **changed).pack()
+        self.content[:INDEX_HEADER_SIZE] = structs.replace(self.header, **changed).pack()
 
     def findings(self) -> list[Finding]:
         self.path.write_bytes(self.content)

@@ -2,12 +2,12 @@
 behind is one finding, whatever it is.
 """
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from damage import Found, Replicas
 from derived_store import made_once
+from msgspec.structs import replace
 from store_group import DATA_FILE_SIZE
 from test_log_findings import copy_of
 

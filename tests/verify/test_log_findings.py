@@ -4,7 +4,6 @@ import builtins
 import errno
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from damage import Found, Replicas, as_found
 from derived_store import cut_out, made_once
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from disk.real_disk import RealDisk
 from dledger.entry import ENTRY_HEADER, EntryKind

@@ -8,6 +8,7 @@ from zlib import crc32
 import msgpack
 import pytest
 from derived_store import GROUP, Stores, derived_findings, entries_of, facts_of, made_once, rewrite_entry
+from msgspec import structs
 
 from dledger.entry import EntryHeader, EntryKind, Index, Pos, Term
 from message.decoder import decode_message
@@ -94,7 +95,7 @@ def rewrite_commit(root: Path, index: int, offset: int) -> None:
     def changed(body: bytes) -> bytes:
         [commit] = unpack_record(body)  # type: ignore[misc]
         assert isinstance(commit, CommitOffset)
-        return pack_changes([pack_change(replace(commit, offset=offset))])
+        return pack_changes([pack_change(structs.replace(commit, offset=offset))])
 
     rewrite_body(root, index, changed)
 
@@ -124,7 +125,9 @@ def test_a_full_state_that_says_something_else_is_named_by_its_last_part(
 ) -> None:
     first, last = parts(stores.roots[0])[4:6]
     rewrite_part(
-        stores.roots[0], first[0].index, lambda part: replace(part, data=part.data.replace(b"xx", b"xy", 1))
+        stores.roots[0],
+        first[0].index,
+        lambda part: structs.replace(part, data=part.data.replace(b"xx", b"xy", 1)),
     )
     findings = stores.findings(unit_count)
     assert said(findings) == [inconsistent(last[0])]
@@ -142,7 +145,7 @@ def test_an_offset_that_the_full_state_has_otherwise_is_named(stores: Stores) ->
     changed = bytearray(part.data)
     assert changed[at : at + 3] == b"\x91\x92\x00", "queue 0, then its offset"
     changed[at + 3] -= 1
-    rewrite_part(stores.roots[0], first.index, lambda part: replace(part, data=bytes(changed)))
+    rewrite_part(stores.roots[0], first.index, lambda part: structs.replace(part, data=bytes(changed)))
     [finding] = stores.findings()
     assert said([finding]) == [inconsistent(first)]
     assert finding.sentence.endswith(f"its consumer offsets differ, first in Orders@{GROUP}")
@@ -186,7 +189,7 @@ def test_a_state_record_whose_message_was_altered_under_its_crc_is_named(stores:
 def test_parts_out_of_order_are_named_once(stores: Stores, number: int) -> None:
     """Part 1 says that it is part 0, or part 0 that it is part 1."""
     header, _ = parts(stores.roots[0])[4 + number]
-    rewrite_part(stores.roots[0], header.index, lambda part: replace(part, number=1 - number))
+    rewrite_part(stores.roots[0], header.index, lambda part: structs.replace(part, number=1 - number))
     [finding] = stores.findings()
     assert said([finding]) == [inconsistent(header)]
     assert finding.sentence.endswith("out of order")
@@ -194,7 +197,7 @@ def test_parts_out_of_order_are_named_once(stores: Stores, number: int) -> None:
 
 def test_a_part_of_another_term_is_named(stores: Stores) -> None:
     header, _ = parts(stores.roots[0])[-1]
-    rewrite_part(stores.roots[0], header.index, lambda part: replace(part, term=part.term - 1))
+    rewrite_part(stores.roots[0], header.index, lambda part: structs.replace(part, term=part.term - 1))
     [finding] = stores.findings()
     assert said([finding]) == [inconsistent(header)]
     assert finding.sentence.endswith(f"cannot stand in entry {header.index} of term {header.term}")
@@ -205,7 +208,7 @@ def test_a_full_state_that_knows_of_messages_nobody_has_is_named(stores: Stores)
     at = part.data.index(b"\xc4\x06Orders\x00") + len(b"\xc4\x06Orders\x00")
     changed = bytearray(part.data)
     changed[at + 1] = 127
-    rewrite_part(stores.roots[0], header.index, lambda part: replace(part, data=bytes(changed)))
+    rewrite_part(stores.roots[0], header.index, lambda part: structs.replace(part, data=bytes(changed)))
     [finding] = stores.findings()
     assert said([finding]) == [inconsistent(header)]
     assert "says that queue Orders/0 ends at 127, its messages end at " in finding.sentence
@@ -217,7 +220,9 @@ def test_a_log_that_begins_late_is_judged_from_its_first_full_state_on(stores: S
     assert derived_findings([later]) == []
     second = [found for found in parts(stores.roots[0]) if found[0].pos > later.begin_pos][4]
     rewrite_part(
-        stores.roots[0], second[0].index, lambda part: replace(part, data=part.data.replace(b"xx", b"xy", 1))
+        stores.roots[0],
+        second[0].index,
+        lambda part: structs.replace(part, data=part.data.replace(b"xx", b"xy", 1)),
     )
     [finding] = derived_findings([later])
     assert finding.kind is Kind.STATE_RECORD
@@ -286,7 +291,7 @@ def test_what_was_delivered_is_part_of_the_state(stores: Stores) -> None:
     at = part.data.rindex(bytes([1, delivered[1], 0x92, 2, delivered[2]]))
     changed = bytearray(part.data)
     changed[at + 1] += 1
-    rewrite_part(stores.roots[0], header.index, lambda part: replace(part, data=bytes(changed)))
+    rewrite_part(stores.roots[0], header.index, lambda part: structs.replace(part, data=bytes(changed)))
     [finding] = stores.findings()
     assert said([finding]) == [inconsistent(header)]
     assert finding.sentence.endswith("its delay offsets differ, first in 1")

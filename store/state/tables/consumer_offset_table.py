@@ -1,7 +1,6 @@
 """The consumer offsets: how far each group is in each queue."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from store.layout.config_json import CONSUMER_OFFSETS, numbers, required_map
@@ -13,8 +12,7 @@ from store.state.tables.topic_config_table import DeleteTopic
 TOPIC_GROUP_SEPARATOR: Final = "@"
 
 
-@dataclass(frozen=True, slots=True)
-class CommitOffset(StateChange):
+class CommitOffset(StateChange, frozen=True):
     """`offset` is the next one to consume. It may be smaller than the one before: a reset is a commit too."""
 
     kind: ClassVar[int] = 5
@@ -24,8 +22,7 @@ class CommitOffset(StateChange):
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class ResetOffset(StateChange):
+class ResetOffset(StateChange, frozen=True):
     """Moves a group's offset by hand. Commits of it are ignored until EndReset: they come from consumers that do not
     know yet.
     """
@@ -37,8 +34,7 @@ class ResetOffset(StateChange):
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class EndReset(StateChange):
+class EndReset(StateChange, frozen=True):
     """A consumer has been told `offset`, which was reset. A later reset, still on its way then, is not ended by it.
 
     None in records of the first shape: whatever was reset counts as told.

@@ -7,7 +7,6 @@ indexes in its term, and the next term begins with a no-op, which ends the count
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from dledger.entry import Index
@@ -19,8 +18,7 @@ from store.state.table_configs import DataVersion
 DeliveryRun = tuple[int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery(StateChange):
+class Delivery(StateChange, frozen=True):
     """The entries from `first_index` on, right behind this record, are delayed messages that are delivered: those of
     the first run, then those of the next.
     """

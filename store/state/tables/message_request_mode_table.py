@@ -1,7 +1,6 @@
 """How consumers of a group are to get the messages of a topic, where an operator has said so: by pulls or by pops."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from store.layout.config_json import MESSAGE_REQUEST_MODES, required_map
@@ -14,8 +13,7 @@ PULL, POP = "PULL", "POP"
 _MAP = "messageRequestModeMap"
 
 
-@dataclass(frozen=True, slots=True)
-class SetMessageRequestMode(StateChange):
+class SetMessageRequestMode(StateChange, frozen=True):
     kind: ClassVar[int] = 26
     topic: str
     group: str

@@ -11,7 +11,6 @@ message ends when its copy is applied, as in ended_offsets_table.py.
 import heapq
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from dledger.entry import Index
@@ -62,8 +61,7 @@ class Popped(NamedTuple):
     bits: int
 
 
-@dataclass(frozen=True, slots=True)
-class PopMessages(StateChange):
+class PopMessages(StateChange, frozen=True):
     """A queue whose offset is not `begin` any more is left as it is: the leader looks again. So is one of FIFO
     consumers if one of these messages has ended since the leader looked.
     """
@@ -90,8 +88,7 @@ class PopMessages(StateChange):
         return cls(group, pop_time, invisible_ms, popped, is_order, attempt_id)
 
 
-@dataclass(frozen=True, slots=True)
-class AckMessages(StateChange):
+class AckMessages(StateChange, frozen=True):
     """What is not in flight any more is left as it is."""
 
     kind: ClassVar[int] = 23
@@ -106,8 +103,7 @@ class AckMessages(StateChange):
         return cls(_unpack_popped(acked))
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeInvisible(StateChange):
+class ChangeInvisible(StateChange, frozen=True):
     """The message `popped`, one, is as if popped alone at `pop_time`. One of FIFO consumers stays in its pop.
     `suspend`: when it comes again, that is no further attempt; of FIFO consumers it is.
     """
@@ -128,8 +124,7 @@ class ChangeInvisible(StateChange):
         return cls(_unpack_popped([popped])[0], *others)
 
 
-@dataclass(frozen=True, slots=True)
-class ReviveMessages(StateChange):
+class ReviveMessages(StateChange, frozen=True):
     """The entries from `first_index` on, right behind this record, are copies of the messages `revived`, each of them
     one message, in this order. Those `dropped` have none.
     """

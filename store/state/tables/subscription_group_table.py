@@ -1,7 +1,6 @@
 """The consumer groups: how they consume, and what they may not."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from store.layout.config_json import SUBSCRIPTION_GROUPS, numbers, required_map
@@ -9,8 +8,7 @@ from store.state.table import ConfigFileTable, StateChange
 from store.state.table_configs import DataVersion, SubscriptionGroupConfig
 
 
-@dataclass(frozen=True, slots=True)
-class PutSubscriptionGroup(StateChange):
+class PutSubscriptionGroup(StateChange, frozen=True):
     kind: ClassVar[int] = 3
     config: SubscriptionGroupConfig
 
@@ -23,15 +21,13 @@ class PutSubscriptionGroup(StateChange):
         return cls(SubscriptionGroupConfig.unpack(config))
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteSubscriptionGroup(StateChange):
+class DeleteSubscriptionGroup(StateChange, frozen=True):
     kind: ClassVar[int] = 4
     group: str
     clean_offset: bool = False  # whether its consumer offsets go too
 
 
-@dataclass(frozen=True, slots=True)
-class PutForbidden(StateChange):
+class PutForbidden(StateChange, frozen=True):
     """What a group may not do with a topic, whatever the permissions of both: bits as in permissions."""
 
     kind: ClassVar[int] = 18

@@ -4,15 +4,13 @@ One ends when it is delivered, when it is rolled (then a later record of the que
 or cannot be delivered. A recall ends when what it recalls has.
 """
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from store.layout.timer_check_point import TIMER_CHECK_POINT
 from store.state.ended_offsets_table import NOT_TAKEN_OVER, EndedOffsetsTable, EndOffsets
 
 
-@dataclass(frozen=True, slots=True)
-class EndTimers(EndOffsets):
+class EndTimers(EndOffsets, frozen=True):
     kind: ClassVar[int] = 21
 
 

@@ -1,7 +1,6 @@
 """The topics: their queues, permissions and attributes."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from store.layout.config_json import TOPICS, required_map
@@ -9,8 +8,7 @@ from store.state.table import ConfigFileTable, StateChange
 from store.state.table_configs import DataVersion, TopicConfig
 
 
-@dataclass(frozen=True, slots=True)
-class PutTopicConfig(StateChange):
+class PutTopicConfig(StateChange, frozen=True):
     kind: ClassVar[int] = 1
     config: TopicConfig
 
@@ -23,8 +21,7 @@ class PutTopicConfig(StateChange):
         return cls(TopicConfig.unpack(config))
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteTopic(StateChange):
+class DeleteTopic(StateChange, frozen=True):
     """With its consumer offsets. Made again, it begins empty, and its queues go on where they were: offsets never
     fall, so one that a consumer has kept from before points at no other message.
     """

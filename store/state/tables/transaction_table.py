@@ -4,14 +4,12 @@ One ends when the message that it becomes is applied: it is committed, or given 
 the record.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from store.state.ended_offsets_table import EndedOffsetsTable, EndOffsets
 
 
-@dataclass(frozen=True, slots=True)
-class EndTransactions(EndOffsets):
+class EndTransactions(EndOffsets, frozen=True):
     kind: ClassVar[int] = 20
 
 

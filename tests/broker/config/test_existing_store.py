@@ -1,10 +1,10 @@
 """A store that is there already keeps the size of its data files, whatever the conf says."""
 
 import logging
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from one_broker import OneBroker, send_fields
 
 from broker.config.broker_config import BrokerConfig

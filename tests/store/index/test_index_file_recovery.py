@@ -2,7 +2,6 @@
 
 import errno
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from index_file_model import (
     run_job,
     sim_disk,
 )
+from msgspec.structs import replace
 
 from disk.disk import Disk, DiskError
 from disk.mapped_file import DescriptorCache

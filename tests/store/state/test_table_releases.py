@@ -6,7 +6,6 @@ add up to.
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -120,8 +119,7 @@ def test_each_kind_of_change_and_each_name_of_a_table_is_there_once() -> None:
     assert max(map(len, names)) <= 64, "what a handshake takes"
 
 
-@dataclass(frozen=True, slots=True)
-class PutNote(StateChange):
+class PutNote(StateChange, frozen=True):
     kind: ClassVar[int] = 99
     key: str
     text: str

@@ -31,6 +31,7 @@ KEY_FIGURES = {
     "late": "msgs_per_s",
     "filtered": "scanned_per_s",
     "memory": "anonymous_mib",
+    "clients": "cpu_pct",
     "leader": "fired_s",
     "all": "fired_s",
 }
@@ -62,6 +63,10 @@ def median_of(records: Sequence[Record]) -> Record:
     return medians
 
 
+COMPARED = f"""\
+In brackets: our figure divided by theirs, for what the line is about and for CPU time. {MARK}: in each try something
+else used more than {OTHER_PCT_MAX} % of a core."""
+
 HOW_TO_READ = f"""\
 Sends: messages per second · CPU time of all replicas per message · p50 · p99 of a send. One sender, and the lines with
 groups: p50 · p99 · CPU time. The lone sender: its p50 · p99, and those of the others. A group's time is from just
@@ -80,8 +85,18 @@ HOW_TO_READ_KINDS = f"""\
 - Memory of all brokers: anonymous · with the files that are mapped.
 - Kills, each with a start at once: until a send is acknowledged · until a timer has come that falls due meanwhile.
 
-In brackets: our figure divided by theirs, for what the line is about and for CPU time. {MARK}: in each try something
-else used more than {OTHER_PCT_MAX} % of a core."""
+{COMPARED}"""
+
+HOW_TO_READ_PROXY = f"""\
+- CPU time is that of the brokers and, by itself, that of the proxy, for each message.
+- Sends: per second · CPU time · p50 · p99. One sender: p50 · p99 · CPU time.
+- From send to receive: p50 · p99 from just before a send until a consumer has the message, which it acknowledges
+  afterwards · CPU time.
+- Received: messages that are received and acknowledged per second · CPU time.
+- The proxy's memory: anonymous · with the files that are mapped. With clients before it: CPU of the proxy, of the
+  brokers.
+
+{COMPARED}"""
 
 
 @dataclass(frozen=True)
@@ -126,23 +141,25 @@ def cell(figures: Record) -> str:
 
 def _parts(kind: str) -> Sequence[tuple[str, str]]:
     times = (("p50_ms", "{} ms"), ("p99_ms", "{} ms"))
-    cpu = ("server_us", "{} µs")
+    cpu = (("server_us", "{} µs"), ("proxy_us", "proxy {} µs"))
+    memory = (("anonymous_mib", "{} MiB"), ("memory_mib", "{} MiB with files"))
     recovery = (("served_s", "{} s"), ("fired_s", "timer {} s"))
     return {
-        "fill": (("msgs_per_s", "{}/s"), cpu),
-        "late": (("msgs_per_s", "{}/s"), cpu, ("p50_ms", "{} ms late"), ("p99_ms", "{} ms")),
+        "fill": (("msgs_per_s", "{}/s"), *cpu),
+        "late": (("msgs_per_s", "{}/s"), *cpu, ("p50_ms", "{} ms late"), ("p99_ms", "{} ms")),
         "filtered": (("scanned_per_s", "{}/s"), ("msgs_per_s", "{}/s brought"), ("scanned_us", "{} µs")),
-        "memory": (("anonymous_mib", "{} MiB"), ("memory_mib", "{} MiB with files")),
+        "memory": memory,
+        "clients": (("cpu_pct", "{} % of a core"), ("brokers_cpu_pct", "brokers {} %"), *memory),
         "leader": recovery,
         "all": recovery,
-        "rate": (("msgs_per_s", "{}/s"), cpu, *times),
-        "one": (*times, cpu),
+        "rate": (("msgs_per_s", "{}/s"), *cpu, *times),
+        "one": (*times, *cpu),
         "lone": (
             *(("lone_p50_ms", "{} ms"), ("lone_p99_ms", "{} ms")),
             *(("p50_ms", "others {} ms"), ("p99_ms", "{} ms")),
         ),
-        "tail": (*times, cpu),
-        "read": (("msgs_per_s", "{}/s"), cpu),
+        "tail": (*times, *cpu),
+        "read": (("msgs_per_s", "{}/s"), *cpu),
         "idle": (
             *(("cpu_pct", "{} % of a core"), ("wake_ups_per_s", "{} wake-ups/s each")),
             ("memory_mib", "{} MiB"),
@@ -154,9 +171,13 @@ def _parts(kind: str) -> Sequence[tuple[str, str]]:
 def ratio(ours: Record, theirs: Record) -> str:
     """Ours divided by theirs: the figure that a line is about, and CPU time per message."""
     told = []
-    for name, unit in ((KEY_FIGURES[ours["kind"]], ""), ("server_us", " µs")):
+    for name, form in (
+        (KEY_FIGURES[ours["kind"]], "{}"),
+        ("server_us", "{} µs"),
+        ("proxy_us", "proxy {} µs"),
+    ):
         if ours.get(name) and theirs.get(name):
-            told.append(f"{ours[name] / theirs[name]:.2f}{unit}")
+            told.append(form.format(f"{ours[name] / theirs[name]:.2f}"))
     return " · ".join(told)
 
 

@@ -92,6 +92,12 @@ def recovery_line(name: str, victims: str) -> Line:
     return Line(f"kill -9 of {name}", victims, "recovery", options, is_quick=False, tries=1)
 
 
+def receive_line(name: str, acks: int) -> Line:
+    """`acks`: messages of one acknowledgement."""
+    options = (("topic", f"Received{acks}"), ("count", 10_000), ("batch", 32), ("acks", acks), ("senders", 8))
+    return Line(f"received by 32, {name}, 8 consumers, 1 KiB", "fill", "receive", options)
+
+
 _PLAIN = send_line(64, 64, 1024)
 _TRANSACTIONS = (
     replace(_PLAIN, options=(*_PLAIN.options, ("warmup", 8))),  # a JVM that has just started is slow
@@ -149,11 +155,36 @@ KIND_LINES = {
 }  # fmt: skip
 
 
-def lines_by_mode(*, kinds: bool, quick: bool) -> dict[str, tuple[Line, ...]]:
-    if kinds:
-        by_mode = KIND_LINES
-    else:
-        by_mode = {mode: FAR_LINES if mode in FAR_MODES else LINES for mode in (*MODES, *FAR_MODES)}
+def warmed_up(line: Line) -> Line:
+    """With a start that lets a JVM compile what is called."""
+    return replace(line, options=(*line.options, ("warmup", 5)))
+
+
+# Through a gRPC proxy.
+PROXY_LINES = (
+    Line("the proxy without clients", "memory", "idle", (("seconds", 5),)),
+    warmed_up(send_line(64, 64, 1024)),
+    send_line(1, 1, 1024),
+    receive_line("acknowledged one by one", 1),
+    receive_line("acknowledged by 32", 32),
+    Line(
+        "from send to receive, 200 messages/s",
+        "tail",
+        "tail",
+        (*dict(tail_line("", 1, 1, 200).options, topic="ProxyTail").items(), ("warmup", 3)),
+    ),
+    Line("the proxy with 1,000 idle clients", "clients", "idle", (("clients", 1_000), ("seconds", 10))),
+)
+LINES_BY_TABLE = {
+    "benchmarks": {mode: FAR_LINES if mode in FAR_MODES else LINES for mode in (*MODES, *FAR_MODES)},
+    "kinds": KIND_LINES,
+    "proxy": {"page cache": PROXY_LINES},
+}
+
+
+def lines_by_mode(name: str, *, quick: bool) -> dict[str, tuple[Line, ...]]:
+    """Of the table with this name."""
+    by_mode = LINES_BY_TABLE[name]
     if not quick:
         return by_mode
     return {

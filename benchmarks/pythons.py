@@ -121,7 +121,8 @@ def environment(python: Python) -> Path:
     """The executable of an environment with what the project depends on, made once. Raises PythonError."""
     if python.path == Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable))):
         return Path(sys.executable)
-    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = project["dependencies"] + project["optional-dependencies"]["proxy"]
     mark = hashlib.sha256(f"{python.path} {python.version} {needed}".encode()).hexdigest()[:12]
     executable = ENVIRONMENTS / f"python-{python.version}-{mark}" / "bin" / "python"
     done_mark = executable.with_name("installed")

@@ -4,6 +4,7 @@
     python benchmarks/side_by_side.py --tree before=../other-checkout   # and an older state of the code
     python benchmarks/side_by_side.py --docs                           # writes docs/benchmarks.md and its plot
     python benchmarks/side_by_side.py --kinds --oracle ORACLE          # other kinds and pops, beside RocketMQ
+    python benchmarks/side_by_side.py --proxy --oracle WITH_PROXY      # through gRPC proxies, beside RocketMQ's
 
 Each round takes every system once per mode, so that the machine's better and worse minutes fall on all of them; told
 are the medians of the rounds. With each line stands how much of a core anything else used. Where that is more than
@@ -30,6 +31,7 @@ from figures import (
     FAR_MODES,
     HOW_TO_READ,
     HOW_TO_READ_KINDS,
+    HOW_TO_READ_PROXY,
     TRIES,
     Record,
     Results,
@@ -44,7 +46,19 @@ from lines import Line, lines_by_mode
 from plot import svg
 from pythons import Python, PythonError, choose
 from running import ROOT, end_on_sigterm
-from systems import Java, MissingError, Nats, Ours, Prototype, Server, System, go, go_built
+from systems import (
+    Java,
+    JavaByProxy,
+    MissingError,
+    Nats,
+    Ours,
+    OursByProxy,
+    Prototype,
+    Server,
+    System,
+    go,
+    go_built,
+)
 
 DOCS_PAGE = ROOT / "docs" / "benchmarks.md"
 DOCS_PLOT = ROOT / "docs" / "benchmarks.svg"
@@ -121,6 +135,7 @@ class Bench:
         command = [
             *(str(self._load), line.command, f"-system={server.kind}", f"-at={server.at}"),
             *(f"-pids={' '.join(map(str, pids))}", f"-beside={' '.join(map(str, server.beside))}"),
+            f"-proxy-pids={' '.join(map(str, server.proxy))}",
             *(f"-seconds={self._seconds}", *line.arguments()),
         ]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -175,10 +190,21 @@ def parse_options() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--quick", action="store_true", help="one round, 1 KiB, 2 s per line, two modes: some minutes")
-    add(
+    tables = parser.add_mutually_exclusive_group()
+    tables.add_argument(
         "--kinds",
-        action="store_true",
+        dest="table",
+        action="store_const",
+        const="kinds",
+        default="benchmarks",
         help="transactions, timers, filters and pops instead, beside RocketMQ's plain broker",
+    )
+    tables.add_argument(
+        "--proxy",
+        dest="table",
+        action="store_const",
+        const="proxy",
+        help="sends and receives through gRPC proxies instead, beside RocketMQ's",
     )
     add(
         "--tree",
@@ -189,7 +215,7 @@ def parse_options() -> argparse.Namespace:
         help="another state of this project's code; may be given several times",
     )
     add("--prototype", type=Path, help="hotpath.py, the prototype; left out: no such column")
-    add("--oracle", type=Path, help="boots the real RocketMQ; left out: no such column")
+    add("--oracle", type=Path, help="boots the real RocketMQ, with --proxy and its proxy; left out: none")
     add("--no-nats", action="store_true", help="no column of NATS")
     add(
         "--python",
@@ -217,11 +243,14 @@ def parse_options() -> argparse.Namespace:
 
 
 def systems_of(options: argparse.Namespace, trees: dict[str, Path], python: Path) -> list[System]:
-    systems: list[System] = [Ours(name, tree, python, options.base_port) for name, tree in trees.items()]
-    if options.kinds:
-        return systems + (
-            [Java(options.oracle.resolve(), options.base_port + 200, "single")] if options.oracle else []
-        )
+    java_port = options.base_port + 200
+    systems: list[System]
+    if options.table == "proxy":
+        systems = [OursByProxy(name, tree, python, options.base_port) for name, tree in trees.items()]
+        return systems + ([JavaByProxy(options.oracle.resolve(), java_port)] if options.oracle else [])
+    systems = [Ours(name, tree, python, options.base_port) for name, tree in trees.items()]
+    if options.table == "kinds":
+        return systems + ([Java(options.oracle.resolve(), java_port, "single")] if options.oracle else [])
     if options.prototype:
         systems.append(Prototype(options.prototype.resolve(), python))
     if not options.no_nats:
@@ -231,7 +260,7 @@ def systems_of(options: argparse.Namespace, trees: dict[str, Path], python: Path
         except MissingError as error:
             print(f"no NATS: {error}", file=sys.stderr)
     if options.oracle:
-        systems.append(Java(options.oracle.resolve(), options.base_port + 200, "dledger"))
+        systems.append(Java(options.oracle.resolve(), java_port, "dledger"))
     return systems
 
 
@@ -239,7 +268,7 @@ def sessions(
     options: argparse.Namespace, systems: list[System]
 ) -> Iterator[tuple[int, str, System, tuple[Line, ...]]]:
     """What is measured, in this order."""
-    by_mode = lines_by_mode(kinds=options.kinds, quick=options.quick)
+    by_mode = lines_by_mode(options.table, quick=options.quick)
     for round_number in range(1, options.rounds + 1):
         for mode, of_mode in by_mode.items():
             lines = tuple(line for line in of_mode if options.lines.search(f"{mode}, {line.name}"))
@@ -268,8 +297,8 @@ def main() -> int:
     options = parse_options()
     end_on_sigterm()
     options.out.mkdir(parents=True, exist_ok=True)
-    name = "kinds" if options.kinds else "benchmarks"
-    records = options.show or options.out / ("kinds.jsonl" if options.kinds else "records.jsonl")
+    name = options.table
+    records = options.show or options.out / ("records.jsonl" if name == "benchmarks" else f"{name}.jsonl")
     if options.show is None:
         try:
             measure(options, records)
@@ -277,8 +306,10 @@ def main() -> int:
             print(error, file=sys.stderr)
             return 1
     results = Results.parse(records.read_text().splitlines())
-    if options.kinds:
+    if name == "kinds":
         text = page(results, HOW_TO_READ_KINDS)
+    elif name == "proxy":
+        text = page(results, HOW_TO_READ_PROXY)
     else:
         text = page(results, HOW_TO_READ, DOCS_PLOT.name)
         for directory in (options.out, *([DOCS_PLOT.parent] if options.docs else [])):

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import permutations
@@ -37,13 +37,15 @@ def _unmeasured() -> NoReturn:
 @dataclass(frozen=True)
 class Server:
     """`at`: what clients dial. `pids()`: of the brokers as they are now. `beside`: processes whose work is neither the
-    system's nor a stranger's. `start`: the figures of its start. `start_again`: starts what was killed.
+    system's nor a stranger's. `proxy`: those of a gRPC proxy. `start`: the figures of its start.
+    `start_again`: starts what was killed.
     """
 
     kind: str
     at: str
     pids: Callable[[], tuple[int, ...]]
     beside: tuple[int, ...] = ()
+    proxy: tuple[int, ...] = ()
     start: Mapping[str, float] = field(default_factory=dict)
     leader_pid: Callable[[], int] = _unmeasured
     start_again: Callable[[], object] = _unmeasured
@@ -59,6 +61,7 @@ class System(Protocol):
 
 PLAIN = frozenset({"send", "tail", "read", "idle"})
 EVERYTHING = PLAIN | {"start", "fill", "timers", "recovery", "pop"}
+PROXIED = frozenset({"send", "tail", "idle", "receive"})
 
 
 class Ours:
@@ -91,10 +94,34 @@ class Ours:
             other = machine - own - sum(map(cpu_seconds, (namesrv, *pids)))
             start = {"seconds": round(seconds, 2), "other_pct": max(round(100 * other / seconds), 0)}
             yield Server(
-                *("remoting", cluster.namesrv, cluster.pids, (namesrv, *beside), start),
+                *("remoting", cluster.namesrv, cluster.pids, (namesrv, *beside)),
+                start=start,
                 leader_pid=lambda: int(cluster.leader()["pid"]),
                 start_again=cluster.up,
             )
+
+
+class OursByProxy:
+    """Three brokers of one tree, and its gRPC proxy."""
+
+    measures = PROXIED
+
+    def __init__(self, name: str, tree: Path, python: Path, base_port: int) -> None:
+        self.name = name
+        self._tree = tree
+        self._python = python
+        self._base_port = base_port
+
+    @contextmanager
+    def running(self, mode: str) -> Iterator[Server]:
+        conf = {"flushDiskType": "ASYNC_FLUSH"}
+        with local_cluster(self._base_port, conf, tree=self._tree, python=self._python) as cluster:
+            cluster.up_options.append("--proxy")
+            cluster.up()
+            status = cluster.status()
+            at = f"{cluster.namesrv},{status['proxy']}"
+            beside, proxy = (int(status["namesrv_pid"]),), (int(status["proxy_pid"]),)
+            yield Server("grpc", at, cluster.pids, beside, proxy)
 
 
 @contextmanager
@@ -257,12 +284,62 @@ class Java:
             start = {"seconds": round(time.monotonic() - began, 2)}
             namesrv = int((run / "namesrv" / "pid").read_text())
             yield Server(
-                *("remoting", f"127.0.0.1:{self._base_port}", pids, (namesrv,), start),
+                *("remoting", f"127.0.0.1:{self._base_port}", pids, (namesrv,)),
+                start=start,
                 leader_pid=lambda: pids()[0],
                 start_again=lambda: call("start", "0"),
             )
         finally:
             call("down")
+            shutil.rmtree(work)
+
+
+class JavaByProxy:
+    """One plain broker of the real RocketMQ, and its gRPC proxy as a process of its own (cluster mode)."""
+
+    name = "RocketMQ, one plain broker"
+    measures = PROXIED
+
+    def __init__(self, script: Path, base_port: int) -> None:
+        """`script`: starts and stops NameServer, broker and proxy."""
+        self._script = script
+        self._base_port = base_port
+
+    @contextmanager
+    def running(self, mode: str) -> Iterator[Server]:
+        work = Path(tempfile.mkdtemp(prefix="java-bench-"))
+        ports = {"NS_PORT": 0, "BROKER_PORT": 20, "PROXY_PORT": 40, "PROXY_REMOTING_PORT": 60}
+        settings = {name: str(self._base_port + number) for name, number in ports.items()}
+        environment = {**os.environ, **settings, "WORKDIR": str(work)}
+
+        def call(command: str) -> str:
+            done = subprocess.run(
+                [str(self._script), command], env=environment, stdout=subprocess.PIPE, text=True, check=False
+            )
+            if done.returncode:
+                raise MissingError(f"{self._script} {command}: {done.stdout.strip()[-300:]}")
+            return done.stdout
+
+        def pid(name: str) -> int:
+            return int((work / f"{name}.pid").read_text())
+
+        try:
+            call("start")
+            # The port is open before all of it has started, and the process ends where that fails.
+            deadline = time.monotonic() + 120
+            while "startup successfully" not in (work / "proxy" / "out").read_text():
+                if time.monotonic() > deadline:
+                    raise MissingError(f"{self._script}: the proxy has not started within 120 s")
+                if "proxy up" not in call("status"):
+                    call("proxy")
+                time.sleep(0.1)
+            at = f"127.0.0.1:{settings['NS_PORT']},127.0.0.1:{settings['PROXY_PORT']}"
+            yield Server("grpc", at, lambda: (pid("broker"),), (pid("namesrv"),), (pid("proxy"),))
+        finally:
+            for path in work.glob("*.pid"):  # asked to end, they take half a minute
+                with suppress(ProcessLookupError):
+                    os.kill(int(path.read_text()), signal.SIGKILL)
+            call("stop")
             shutil.rmtree(work)
 
 

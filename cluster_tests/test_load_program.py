@@ -58,6 +58,31 @@ def test_load_program_sends_follows_and_reads(load: Path, cluster: LocalCluster)
     assert run(load, "idle", pids, "-seconds=0.2")["memory_mib"] > 0
 
 
+def test_load_program_sends_and_receives_through_a_proxy(load: Path, cluster: LocalCluster) -> None:
+    cluster.up("--proxy")
+    at = ("-system=grpc", f"-at={cluster.namesrv},{cluster.status()['proxy']}")
+    pids = f"-pids={' '.join(str(cluster.pid(name)) for name in ('n0', 'n1', 'n2'))}"
+    proxy = f"-proxy-pids={cluster.pid('proxy')}"
+
+    sent = run(load, "send", *at, pids, proxy, *SHORT, "-topic=Sent", "-senders=8", "-conns=4")
+    assert sent["failed"] == 0
+    assert sent["messages"] > 0
+    assert sent["server_us"] > 0
+    assert sent["proxy_us"] > 0
+
+    for acks in (1, 32):
+        options = ("-topic=Sent", "-count=500", "-senders=4", f"-acks={acks}", "-size=100")
+        received = run(load, "receive", *at, pids, proxy, *options)
+        assert received["messages"] == 500, "a group begins with what is sent after it, and gets each once"
+
+    # The program fails where the consumer misses a message.
+    tail = run(load, "tail", *at, pids, proxy, *SHORT, "-topic=Tail", "-senders=2", "-rate=100")
+    assert 0 < tail["p50_ms"] <= tail["p99_ms"]
+
+    idle = run(load, "idle", *at, pids, proxy, "-topic=Tail", "-clients=20", "-seconds=0.2")
+    assert idle["anonymous_mib"] > 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -65,6 +90,8 @@ def test_load_program_sends_follows_and_reads(load: Path, cluster: LocalCluster)
         (("read", "-at=127.0.0.1:1", "-topic=T"), "connection refused"),
         (("send", "-at=192.0.2.1:9876"), "only addresses of this machine"),
         (("send", "-system=kafka"), "kafka"),
+        (("send", "-system=grpc", "-at=127.0.0.1:1"), "NAMESERVER,PROXY"),
+        (("receive", "-at=127.0.0.1:1"), "only -system grpc"),
     ],
 )
 def test_load_program_says_in_a_line_what_is_wrong(load: Path, arguments: tuple[str, ...], told: str) -> None:

@@ -14,6 +14,11 @@
 //	load recovery -at 127.0.0.1:9876 -topic T -due Due
 //	load pop -at 127.0.0.1:9876 -topic T -count 100000 -batch 32
 //
+// And of a gRPC proxy alone (grpc.go):
+//
+//	load receive -system grpc -at 127.0.0.1:9876,127.0.0.1:8081 -topic T -count 10000 -batch 32 -acks 32
+//	load idle -system grpc -at 127.0.0.1:9876,127.0.0.1:8081 -proxy-pids 104 -clients 1000
+//
 // send: each sender waits for its own answer before it sends again. With -lone the first sender pauses between its
 // sends, and its times are printed by themselves. tail: the senders keep to -rate together, and each group follows the
 // topic; the times are from just before a send until a group has the message. read: a topic is read from its beginning
@@ -22,7 +27,7 @@
 // With -transactions a send is a half message and the request that commits it. fill: so many messages are sent.
 // timers: they are sent before, and all are due in one second; the times are how late a group has each. recovery: tries
 // until a send is acknowledged and until the due topic has a message. pop: so many messages, which the topic holds, are
-// popped and acknowledged.
+// popped and acknowledged. receive: so many are sent, and then received and acknowledged.
 //
 // Every system is driven by the same loops, so that its client is all that differs.
 package main
@@ -55,10 +60,10 @@ type system interface {
 }
 
 var (
-	kind    = flag.String("system", "remoting", "remoting (RocketMQ's protocol) or nats (JetStream)")
-	at      = flag.String("at", "127.0.0.1:9876", "NameServer, or the servers of NATS with commas")
+	kind    = flag.String("system", "remoting", "remoting (RocketMQ's protocol), grpc (its proxy's) or nats (JetStream)")
+	at      = flag.String("at", "127.0.0.1:9876", "NameServer; of grpc NameServer,PROXY; or the servers of NATS with commas")
 	topic   = flag.String("topic", "Load", "topic or stream")
-	senders = flag.Int("senders", 64, "senders, each with one message on its way; pop: consumers")
+	senders = flag.Int("senders", 64, "senders, each with one message on its way; pop, receive: consumers")
 	conns   = flag.Int("conns", 1, "connections that the senders share")
 	size    = flag.Int("size", 1024, "bytes of a body")
 	queues  = flag.Int("queues", 8, "queues of a topic that is made")
@@ -68,9 +73,12 @@ var (
 	secs    = flag.Float64("seconds", 4, "measured part")
 	warmup  = flag.Float64("warmup", 1, "seconds before it")
 	pids    = flag.String("pids", "", "processes of the system")
+	proxies = flag.String("proxy-pids", "", "processes of the proxy, which are told by themselves")
 	beside  = flag.String("beside", "", "processes that are part of the measurement and not of the system")
-	count   = flag.Int("count", 0, "fill, timers, pop: messages")
-	batch   = flag.Int("batch", 32, "pop: messages of one pop, at most")
+	count   = flag.Int("count", 0, "fill, timers, pop, receive: messages")
+	batch   = flag.Int("batch", 32, "pop, receive: messages of one pop, at most")
+	acks    = flag.Int("acks", 1, "receive: messages of one acknowledgement, at most")
+	clients = flag.Int("clients", 0, "idle: clients of the proxy that are connected")
 	every   = flag.Int("every", 1, "fill: every so many-th message has tag A and a price above 100")
 	after   = flag.Float64("deliver-after", 0, "fill: seconds until the first one is due; 0: no timers")
 	within  = flag.Float64("deliver-within", 1, "fill: their times are drawn from so many seconds from there")
@@ -83,7 +91,7 @@ var (
 	expressionType = flag.String("expression-type", "TAG", "read: TAG or SQL92")
 )
 
-const commandNames = "send, tail, read, idle, fill, timers, recovery or pop"
+const commandNames = "send, tail, read, idle, fill, timers, recovery, pop or receive"
 
 // scanned counts the messages between which a filter chose.
 var scanned atomic.Int64
@@ -106,7 +114,7 @@ func main() {
 	}
 	commands := map[string]func(system) (map[string]any, error){
 		"send": send, "tail": tail, "read": read, "idle": idle, "fill": fill, "timers": timers, "recovery": recovery,
-		"pop": pops,
+		"pop": pops, "receive": receives,
 	}
 	run, known := commands[os.Args[1]]
 	if !known || flag.NArg() > 0 {
@@ -116,14 +124,18 @@ func main() {
 	switch *kind {
 	case "remoting":
 		s = newRemoting(strings.Split(*at, ","))
+	case "grpc":
+		s = newGrpc(strings.Split(*at, ","))
 	case "nats":
 		s = newNats(strings.Split(*at, ","))
 	default:
-		fail(fmt.Errorf("-system %s: remoting or nats", *kind))
+		fail(fmt.Errorf("-system %s: remoting, grpc or nats", *kind))
 	}
 	// No request has a time limit of its own: the clock of each would cost as much as the rest.
 	limit := time.Duration((*warmup + *secs + 120 + float64(*count)/2000) * float64(time.Second))
-	time.AfterFunc(limit, func() { fail(fmt.Errorf("no end after %v: an answer is missing, or the servers do not come to rest", limit)) })
+	time.AfterFunc(limit, func() {
+		fail(fmt.Errorf("no end after %v: an answer is missing, or the servers do not come to rest", limit))
+	})
 	figures, err := run(s)
 	if err != nil {
 		fail(err)
@@ -321,19 +333,33 @@ func read(s system) (map[string]any, error) {
 	return figures, nil
 }
 
-func idle(system) (map[string]any, error) {
+// idle tells of the proxy, if there is one, and else of the servers.
+func idle(s system) (map[string]any, error) {
+	if *clients > 0 {
+		if err := connectIdle(s, *clients); err != nil {
+			return nil, err
+		}
+	}
 	if *settled {
 		settle()
 	}
-	from, wakeUps := measure(), wakeUpsOf(*pids)
+	told := *pids
+	if *proxies != "" {
+		told = *proxies
+	}
+	from, spent, wakeUps := measure(), secondsOf(told), wakeUpsOf(told)
 	time.Sleep(time.Duration(*secs * float64(time.Second)))
 	to := measure()
+	spent = secondsOf(told) - spent
 	took := to.at.Sub(from.at).Seconds()
-	each := float64(wakeUpsOf(*pids)-wakeUps) / took / float64(len(strings.Fields(*pids)))
+	each := float64(wakeUpsOf(told)-wakeUps) / took / float64(len(strings.Fields(told)))
 	figures := map[string]any{
-		"cpu_pct":        math.Round(1000*(to.servers-from.servers)/took) / 10,
-		"wake_ups_per_s": math.Round(each), "memory_mib": math.Round(float64(memoryKiB(*pids, "Pss:")) / 1024),
-		"anonymous_mib": math.Round(float64(memoryKiB(*pids, "Pss_Anon:")) / 1024),
+		"cpu_pct":        math.Round(1000*spent/took) / 10,
+		"wake_ups_per_s": math.Round(each), "memory_mib": math.Round(float64(memoryKiB(told, "Pss:")) / 1024),
+		"anonymous_mib": math.Round(float64(memoryKiB(told, "Pss_Anon:")) / 1024),
+	}
+	if *proxies != "" {
+		figures["brokers_cpu_pct"] = math.Round(1000*(to.servers-from.servers)/took) / 10
 	}
 	addUsage(figures, from, to, 0)
 	return figures, nil

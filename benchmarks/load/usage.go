@@ -16,6 +16,7 @@ import (
 type usage struct {
 	at      time.Time
 	servers float64
+	proxy   float64
 	beside  float64
 	own     float64
 	kernel  float64 // its threads: most of it writes to the disk what the servers wrote
@@ -23,7 +24,7 @@ type usage struct {
 }
 
 func measure() usage {
-	u := usage{servers: secondsOf(*pids), beside: secondsOf(*beside)}
+	u := usage{servers: secondsOf(*pids), proxy: secondsOf(*proxies), beside: secondsOf(*beside)}
 	var r syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &r)
 	u.own = float64(r.Utime.Nano()+r.Stime.Nano()) / 1e9
@@ -121,13 +122,16 @@ func ticks(field string) float64 {
 // addUsage adds the rate, the processor time per message, and what share of one core anything else had.
 func addUsage(figures map[string]any, from, to usage, count int) {
 	took := to.at.Sub(from.at).Seconds()
-	servers, own := to.servers-from.servers, to.own-from.own
-	other := to.machine - from.machine - servers - own - (to.beside - from.beside) - (to.kernel - from.kernel)
+	servers, proxy, own := to.servers-from.servers, to.proxy-from.proxy, to.own-from.own
+	other := to.machine - from.machine - servers - proxy - own - (to.beside - from.beside) - (to.kernel - from.kernel)
 	figures["other_pct"] = math.Round(math.Max(other, 0) / took * 100)
 	if count > 0 {
 		figures["messages"] = count
 		figures["msgs_per_s"] = math.Round(float64(count) / took)
 		figures["server_us"] = math.Round(servers*1e7/float64(count)) / 10
+		if *proxies != "" {
+			figures["proxy_us"] = math.Round(proxy*1e7/float64(count)) / 10
+		}
 		figures["client_us"] = math.Round(own*1e7/float64(count)) / 10
 	}
 }

@@ -147,7 +147,13 @@ def test_page_without_one_place_for_the_figures_is_left_alone(count: int) -> Non
         with_figures(begin + count * end, "kinds", "later")
 
 
+def test_cpu_time_of_a_proxy_is_told_beside_that_of_the_brokers() -> None:
+    told = {**RATE, "proxy_us": 125.0}
+    assert cell(told) == "5,200/s · 320 µs · proxy 125 µs · 11.9 ms · 20 ms"
+    assert ratio(told, {**RATE, "msgs_per_s": 2600, "proxy_us": 500}) == "2.00 · 1.00 µs · proxy 0.25 µs"
+
+
 def test_docs_have_a_place_for_each_kind_of_run() -> None:
     text = (Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md").read_text()
-    for name in ("benchmarks", "kinds"):
+    for name in ("benchmarks", "kinds", "proxy"):
         with_figures(text, name, "")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from figures import FAR_MODES, KEY_FIGURES, cell
-from lines import KIND_LINES, LINES, send_line
+from lines import KIND_LINES, LINES, PROXY_LINES, send_line
 from side_by_side import parse_options, parse_tree, sessions, systems_of
 from systems import DISKS_MODULES, LINKS_MODULE, cluster_tests_module
 
@@ -52,8 +52,19 @@ def test_quick_run_of_kinds_leaves_out_what_takes_minutes(monkeypatch: pytest.Mo
     assert [mode for _, mode, _, _ in made] == ["page cache", "fsync"]
 
 
+def test_proxies_are_measured_of_our_code_and_of_one_plain_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = plan(monkeypatch, "--proxy", "--rounds", "2", "--oracle", "with_proxy.sh")
+    systems = ("this", "RocketMQ, one plain broker")
+    assert made == [(number, "page cache", name, len(PROXY_LINES)) for number in (1, 2) for name in systems]
+
+
+def test_kinds_and_proxies_are_tables_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SystemExit):
+        plan(monkeypatch, "--proxy", "--kinds")
+
+
 def test_what_is_measured_has_a_way_to_be_told() -> None:
-    for lines in (*KIND_LINES.values(), LINES):
+    for lines in (*KIND_LINES.values(), LINES, PROXY_LINES):
         for line in lines:
             assert line.kind in KEY_FIGURES
             assert cell({"kind": line.kind}) == ""

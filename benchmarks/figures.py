@@ -93,8 +93,8 @@ HOW_TO_READ_PROXY = f"""\
 - From send to receive: p50 · p99 from just before a send until a consumer has the message, which it acknowledges
   afterwards · CPU time.
 - Received: messages that are received and acknowledged per second · CPU time.
-- The proxy's memory: anonymous · with the files that are mapped. With clients before it: CPU of the proxy, of the
-  brokers.
+- The proxy's memory: anonymous · with the files that are mapped.
+- With idle clients: CPU of the proxy · of all brokers · the proxy's memory.
 
 {COMPARED}"""
 

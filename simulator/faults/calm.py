@@ -52,4 +52,5 @@ def calm(options: Options, seed: int) -> Options:
         synced_mark_loss_interval_ms=(
             random.choice((120_000, 480_000)) if options.synced_mark_loss_interval_ms else 0
         ),
+        pop_interval_us=random.choice((1_000_000, 3_000_000)) if options.pop_interval_us else 0,
     )

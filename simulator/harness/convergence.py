@@ -13,6 +13,7 @@ from simulator.faults.faults import Faults
 from simulator.harness.oracle import Oracle, uids_with_key_of
 from simulator.invariants.invariant import ViolationError
 from simulator.world.event_loop import EventLoop
+from simulator.world.pops import Pops
 from simulator.world.process import Process
 from simulator.world.sim_member import SimMember
 from simulator.world.transactions import Transactions
@@ -32,6 +33,7 @@ class Convergence:
         oracle: Oracle,
         workload: Workload,
         transactions: Transactions,
+        pops: Pops,
         faults: Faults,
     ) -> None:
         self._loop = loop
@@ -40,6 +42,7 @@ class Convergence:
         self._oracle = oracle
         self._workload = workload
         self._transactions = transactions
+        self._pops = pops
 
     def run(self) -> None:
         """Raises ViolationError."""
@@ -67,6 +70,13 @@ class Convergence:
         self._wait(self._has_ended_all, "transactions are undecided")
         self._transactions.check_ended()
         self._wait(lambda: not self._oracle.timers_left, "timer messages are not delivered")
+        self._pops.drain()
+        self._wait(
+            self._pops.is_drained,
+            "messages are left that nobody has popped, or that are in flight",
+            limit_us=_LIMIT_US + self._clocks_us(),
+        )
+        self._pops.check_drained()
         self._wait(
             self._is_at_rest,
             "the members do not come to hold the same",
@@ -136,6 +146,10 @@ class Convergence:
         ends = [process.replica.log.ledger_end_index if process is not None else -1 for process in processes]
         options = self._members[0].options
         return (max(ends) - min(ends)) * 2 * (options.delay_us_max + options.sync_latency_us_max)
+
+    def _clocks_us(self) -> int:
+        """What clocks differ by at most: a message is in flight until a time by the clock of who led then."""
+        return max(2_000 * member.options.clock_skew_ms_max for member in self._members)
 
     def _busy_us(self) -> int:
         """For how long jobs go on that are under way: one that began on a slow disk may have many files to sync."""

@@ -108,6 +108,7 @@ class Options:
     leader_cut_interval_ms: int = 0  # between leaders that are cut off without knowing; 0: none is
     delivery_falls: float = 0.0  # how many deliveries and ends of transactions their leader's fall cuts short
     transactions: float = 0.0  # how many batches are prepared messages
+    pop_interval_us: int = 0  # between pops; 0: there are none
     paces_ticks: bool = False  # members at rest tick seldom, as servers do
 
     def describe(self) -> str:
@@ -174,6 +175,7 @@ def draw_options(seed: int, member_count: int | None = None) -> Options:
         delayed=Random(f"{seed}/delayed").choice((0.0, 0.0, 0.3)),
         timers=Random(f"{seed}/timer-options").choice((0.0, 0.0, 0.3)),
         delivery_falls=Random(f"{seed}/delivery-falls").choice((0.0, 0.5)),
+        pop_interval_us=Random(f"{seed}/pops").choice((0, 0, 0, 30_000)),
         transactions=Random(f"{seed}/transactions").choice((0.0, 0.0, 0.0, 0.4)),
         has_keys=Random(f"{seed}/indexed").choice((False, False, True)),
         fault_interval_ms=2_000 if is_stormy else random.choice((300, 800, 2_000)),

@@ -5,6 +5,7 @@ the code under test but the bytes of its log.
 """
 
 from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,11 +13,13 @@ from dledger.entry import ENTRY_HEADER_SIZE, EntryKind, Index, Term, parse_heade
 from message.const import DELAY_TIME_LEVEL, TIMER_DEL_UNIQKEY, TIMER_DELIVER_MS, TIMER_ROLL_TIMES
 from message.decoder import decode_message
 from message.names import (
+    DLQ_GROUP_TOPIC_PREFIX,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
     TRANS_CHECK_MAX_TIME_TOPIC,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
+    is_retry_or_dlq_topic,
 )
 from message.sys_flag import TRANSACTION_COMMIT_TYPE, TRANSACTION_ROLLBACK_TYPE
 from message.tags import tags_code
@@ -89,6 +92,9 @@ class Oracle:
         self.recalls: dict[int, Index] = {}
         self.timers_left: set[int] = set()  # neither delivered nor recalled
         self.fired_count = 0
+        # Popped messages that came again, and those that are dead: how often, by topic and uid.
+        self.revived_count = 0
+        self.dead: defaultdict[str, Counter[int]] = defaultdict(Counter)
         self.acknowledged: list[Acknowledged] = []
         self.read_index_reads: list[ReadIndexRead] = []  # that were answered, in this order
         self.refused_uids: list[int] = []
@@ -134,6 +140,8 @@ class Oracle:
         is_waiting = record.topic == SCHEDULE_TOPIC
         deliver_ms = int(record.properties.get(TIMER_DELIVER_MS, "0"))
         code = tags_code(record.tags) if record.tags else 0
+        # Of a popped message, which still has the marks of the message that it was.
+        is_copy = is_retry_or_dlq_topic(record.topic)
         message = CommittedMessage(
             header.index,
             record.topic.encode(),
@@ -144,11 +152,11 @@ class Oracle:
             record.store_timestamp + DELAY_LEVELS[level] if is_waiting else code,
             uid_of(record.body),
             record.store_timestamp,
-            is_delivery=bool(level) and not is_waiting,
-            is_commit=record.sys_flag & TRANSACTION_ROLLBACK_TYPE == TRANSACTION_COMMIT_TYPE,
+            is_delivery=bool(level) and not is_waiting and not is_copy,
+            is_commit=not is_copy and record.sys_flag & TRANSACTION_ROLLBACK_TYPE == TRANSACTION_COMMIT_TYPE,
             is_given_up=record.topic == TRANS_CHECK_MAX_TIME_TOPIC,
             deliver_ms=deliver_ms,
-            is_fired=bool(deliver_ms) and record.topic != TIMER_TOPIC,
+            is_fired=bool(deliver_ms) and record.topic != TIMER_TOPIC and not is_copy,
         )
         if record.phy_offset != message.phy_offset:
             return f"entry {header.index} at pos {header.pos} says phy_offset {record.phy_offset}"
@@ -157,6 +165,12 @@ class Oracle:
         if record.topic == TRANS_OP_HALF_TOPIC:
             return None
         self.messages_of_uid.setdefault(message.uid, []).append(message)
+        if is_copy:
+            if record.topic.startswith(DLQ_GROUP_TOPIC_PREFIX):
+                self.dead[record.topic][message.uid] += 1
+            else:
+                self.revived_count += 1
+            return None
         if message.is_commit or message.is_given_up:
             (self.committed if message.is_commit else self.given_up).add(message.uid)
             return None

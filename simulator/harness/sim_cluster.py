@@ -56,6 +56,7 @@ from simulator.invariants.timer_once import TimerOnce
 from simulator.invariants.transaction_once import TransactionOnce
 from simulator.invariants.visible_is_committed import VisibleIsCommitted
 from simulator.world.event_loop import EventLoop
+from simulator.world.pops import Pops
 from simulator.world.process import Process
 from simulator.world.read_index_reads import ReadIndexReads
 from simulator.world.sim_member import SimMember
@@ -96,6 +97,10 @@ class Counts:
     refused_reads: int = 0
     delivered: int = 0  # delayed messages
     transactions_ended: int = 0
+    popped: int = 0  # messages
+    popped_acknowledged: int = 0
+    revived: int = 0  # that came again
+    dead: int = 0
     fired: int = 0  # timer messages
     recalled: int = 0
     sent: int = 0  # messages between members
@@ -157,6 +162,7 @@ class Cluster:
             self.transactions,
             Timers(options, Random(f"{seed}/timer-messages")),
         )
+        self.pops = Pops(self.loop, self.members, self.oracle, options, Random(f"{seed}/pop-consumers"))
         for member in self.members:
             member.on_start = self.transactions.join
         self.read_index_reads = ReadIndexReads(
@@ -252,6 +258,7 @@ class Cluster:
             self.loop.call_later(0, member.start)
         self.workload.start()
         self.read_index_reads.start()
+        self.pops.start()
         self.faults.start()
         self.clock_faults.start()
         self.disk_faults.start()
@@ -266,10 +273,11 @@ class Cluster:
         self.loop.call_later(_LEAD_SAMPLE_MS * 1_000, self._sample_lead)
         self.loop.run_until(self.options.fault_phase_ms * 1_000)
         self.workload.is_running = self.read_index_reads.is_running = self.transactions.is_running = False
+        self.pops.is_running = False
         self.faults.heal()
         self.membership_faults.heal()
         convergence = Convergence(
-            self.loop, self.members, self.oracle, self.workload, self.transactions, self.faults
+            self.loop, self.members, self.oracle, self.workload, self.transactions, self.pops, self.faults
         )
         convergence.run()
         if self.options.disk_trial and self.options.member_count > 1:
@@ -328,6 +336,9 @@ class Cluster:
         counts.follower_reads = self.read_index_reads.answered_by_followers
         counts.delivered = self.oracle.delivered_count
         counts.transactions_ended = self.transactions.ended_count
+        counts.popped, counts.popped_acknowledged = self.pops.popped_count, self.pops.acked_count
+        counts.revived = self.oracle.revived_count
+        counts.dead = sum(uids.total() for uids in self.oracle.dead.values())
         counts.fired, counts.recalled = self.oracle.fired_count, len(self.oracle.recalls)
         counts.sent, counts.lost = self.network.sent, self.network.lost
         counts.virtual_ms = self.loop.now_us // 1_000
@@ -433,6 +444,7 @@ class Cluster:
                 member.has_lost = True  # and it is doubted: nobody can tell what of it was acknowledged
                 self.faults.happened["damage_cut"] += 1
         looked.faulty = log.faulty.ranges
+        self.pops.fates.begin_index = max(self.pops.fates.begin_index, log.ledger_begin_index)
         if log.ledger_begin_pos != looked.begin_pos:
             moved_files = (log.ledger_begin_pos - looked.begin_pos) // self.options.data_file_size
             looked.begin_pos = log.ledger_begin_pos

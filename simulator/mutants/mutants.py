@@ -36,6 +36,7 @@ from simulator.mutants.damage_mutants import (
     stale_entries_believed,
 )
 from simulator.mutants.patched import patched
+from simulator.mutants.pop_mutants import POP_MUTANTS
 from simulator.mutants.timer_mutants import (
     cut_timers_not_counted,
     recall_counts_when_applied,
@@ -486,6 +487,7 @@ MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
             ended_transactions_forgotten,
             end_counted_by_its_record,
             cut_end_not_counted,
+            *POP_MUTANTS,
         )
     }
 )

@@ -146,6 +146,7 @@ WITH_LONG = {
     "empty_log_not_doubted",
     "entry_before_the_begin_unknown",
     "index_file_partly_back",
+    "leader_emptied_by_hand",
     "learner_gone_before_its_leader_came",
     "probe_put_off_by_what_was_refused",
     "sync_of_many_files_on_a_slow_disk",

@@ -23,12 +23,12 @@ CAUGHT_BY = {
     "stale_answer_accepted": 1,
     "queue_offset_table_not_rebuilt": 21,
     "reput_past_commit": 1,
-    "cut_delivery_not_counted": 144,
-    "delivery_counted_by_its_record": 144,
+    "cut_delivery_not_counted": 344,
+    "delivery_counted_by_its_record": 344,
     "timer_fired_at_its_slot": 3,
     "cut_timers_not_counted": 9,
     "timers_counted_by_their_record": 68,
-    "recall_counts_when_applied": 15,
+    "recall_counts_when_applied": 134,
     "any_full_state_taken": 175,
     "index_file_not_rolled_back": 190,
     "transfer_to_lagging": 6,
@@ -57,7 +57,15 @@ CAUGHT_BY = {
     "sends_of_a_connection_dropped": 1,
     "ended_transactions_forgotten": 4,
     "end_counted_by_its_record": 34,
-    "cut_end_not_counted": 468,
+    "cut_end_not_counted": 1130,
+    "revival_counted_by_its_record": 68,
+    "cut_revival_not_counted": 29,
+    "acks_of_a_pop_taken_together": 36,
+    "tables_settled_behind_each_step": 67,
+    "ack_answered_before_its_record": 36,
+    "ack_of_what_is_unknown_here_answered": 67,
+    "acks_on_their_way_hold_up_nothing": 29,
+    "pop_answered_before_its_record": 99,
 }
 # Of those that take longest the ones that break what others break as well.
 WITH_LONG = {
@@ -65,6 +73,8 @@ WITH_LONG = {
     "hung_disk_keeps_heart_beating",
     "lost_disk_counted",
     "repair_bytes_not_checked",
+    "revival_counted_by_its_record",
+    "tables_settled_behind_each_step",
     "transfer_to_lagging",
 }
 

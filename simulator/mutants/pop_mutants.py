@@ -98,8 +98,8 @@ def ack_of_what_is_unknown_here_answered() -> Iterator[None]:
 def acks_on_their_way_hold_up_nothing() -> Iterator[None]:
     """What expires meanwhile comes again, although its ack came in time and is told."""
 
-    def begin(self: AckMessageProcessor, popped: tuple[Popped, ...]) -> None:
-        pass
+    def begin(self: AckMessageProcessor, popped: Popped) -> tuple[tuple[str, str, int], int]:
+        return popped[:3], popped.pop_time
 
     with patched(AckMessageProcessor, "_begin", begin):
         yield

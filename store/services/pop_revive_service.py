@@ -50,7 +50,7 @@ class PopReviveService:
         self._table = store.state.tables.pop_table
         self._deliveries = Deliveries(store)
         self._taken: list[Due] = []  # of the batch under way
-        # Pops, by queue and pop time, that an ack or a change is on its way of: the log decides what comes first.
+        # Pops, by queue and first pop time, that an ack or a change is on its way of: the log decides what comes first.
         self.ending: Counter[tuple[QueueKey, int]] = Counter()
         self.revived_count = self.dead_count = 0  # by this member, since its start
 
@@ -127,7 +127,8 @@ class PopReviveService:
         copies: list[Copy] = []
         size = 0
         for due in self._table.take_due(now_ms):
-            if self.ending[due.key, due.pop_time]:
+            first_pop_time = self._table.first_pop_time(Popped(*due.key, due.start, due.pop_time, 0))
+            if self.ending[due.key, first_pop_time]:
                 self._table.put_back(due, now_ms + PAUSE_MS)
                 continue
             try:

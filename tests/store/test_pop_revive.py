@@ -131,6 +131,27 @@ def test_an_ack_on_its_way_holds_up_the_revival(tmp_path: Path) -> None:
     assert bodies_of(leader, RETRY) == [b"1"]
 
 
+def test_an_ack_on_its_way_holds_up_the_revival_also_when_the_invisible_time_is_changed_before(
+    tmp_path: Path,
+) -> None:
+    """The ack came behind the change, by the handle that its client had."""
+    group = StoreGroup(tmp_path)
+    group.start()
+    leader = group.lead()
+    send(group, leader, 2)
+    popped = pop(group, leader, 2)
+    ending = leader.store.services.pop_revive_service.ending
+    ending[popped[:3], popped.pop_time] += 1
+    propose(leader, ChangeInvisible(popped._replace(bits=0b01), popped.pop_time + 1, 100))
+    group.run_for(3000)
+    assert bodies_of(leader, RETRY) == []
+    propose(leader, AckMessages((popped._replace(bits=0b01),)))
+    group.settle()
+    del ending[popped[:3], popped.pop_time]
+    group.run_for(1000)
+    assert bodies_of(leader, RETRY) == [b"1"]
+
+
 def test_fifo_messages_that_are_due_one_after_the_other_are_dead_once(tmp_path: Path) -> None:
     """One tick finds both expired."""
     group = StoreGroup(tmp_path)

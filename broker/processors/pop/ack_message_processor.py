@@ -30,7 +30,7 @@ from remoting.headers.pop_headers import (
     ChangeInvisibleTimeResponseHeader,
 )
 from store.state.state_proposals import ProposeStatus
-from store.state.tables.pop_queue import unpack_bits
+from store.state.tables.pop_queue import QueueKey, unpack_bits
 from store.state.tables.pop_table import AckMessages, ChangeInvisible, Popped
 
 if TYPE_CHECKING:
@@ -42,12 +42,16 @@ CHECK_POINTS_MAX: Final = 128
 _DISTANCE_MAX: Final = 1 << 16
 
 
+_Ending = tuple[QueueKey, int]  # and the first pop time
+
+
 class _Gathered(msgspec.Struct):
     """Acks of one turn of the event loop."""
 
     acked: dict[tuple[str, str, int, int, int], int] = msgspec.field(
         default_factory=dict
     )  # Popped, and its bits
+    ending: list[_Ending] = msgspec.field(default_factory=list)
     requests: list[AnyRequest] = msgspec.field(default_factory=list)
 
 
@@ -111,7 +115,7 @@ class AckMessageProcessor:
             self._call_soon(self._turn_ended)
         for each in in_flight:
             if each[:5] not in gathered.acked:
-                self._begin((each,))
+                gathered.ending.append(self._begin(each))
             gathered.acked[each[:5]] = gathered.acked.get(each[:5], 0) | each.bits
         gathered.requests.append(request)
 
@@ -131,7 +135,7 @@ class AckMessageProcessor:
 
         def on_done(status: ProposeStatus) -> None:
             """Of the last one: the log has those before it first."""
-            self._ended(acked)
+            self._ended(gathered.ending)
             for group, topic in freed:
                 self._waiting_pops.wake_one(group, topic, self._clock())
             for request in gathered.requests:
@@ -142,13 +146,16 @@ class AckMessageProcessor:
             change = AckMessages(acked[begin:end])
             self._store.propose(change, on_done if end >= len(acked) else None, now_ms)
 
-    def _begin(self, popped: tuple[Popped, ...]) -> None:
-        """From now on they do not come again, unless they are about to already."""
-        self._ending.update((each[:3], each.pop_time) for each in popped)
+    def _begin(self, popped: Popped) -> _Ending:
+        """From now on it does not come again, unless it is about to already; also if its invisible time is changed
+        before.
+        """
+        ending = (popped[:3], self._table.first_pop_time(popped))
+        self._ending[ending] += 1
+        return ending
 
-    def _ended(self, popped: tuple[Popped, ...]) -> None:
-        for each in popped:
-            key = (each[:3], each.pop_time)
+    def _ended(self, endings: Sequence[_Ending]) -> None:
+        for key in endings:
             self._ending[key] -= 1
             if self._ending[key] <= 0:
                 del self._ending[key]
@@ -198,11 +205,11 @@ class AckMessageProcessor:
         )
         fields = to_ext_fields(response)
         self._turn_ended()  # an ack that came before goes before
-        self._begin((popped,))
+        ending = self._begin(popped)
         answer = answer_applied(request, lambda: request.answer(remark=NO_REMARK, ext_fields=fields))
 
         def on_done(status: ProposeStatus) -> None:
-            self._ended((popped,))
+            self._ended([ending])
             answer(status)
             if handle.is_order:
                 self._waiting_pops.wake_one(popped.group, popped.topic, self._clock())

@@ -184,6 +184,13 @@ class PopTable(Table):
         bits = sum(1 << number for number in offsets if popped.bits >> number & 1)
         return [popped._replace(bits=bits)] if bits else []
 
+    def first_pop_time(self, popped: Popped) -> int:
+        """Of a message in flight. It stays what it is when the invisible time is changed."""
+        check_point = self.queues[popped[:3]].check_points.get((popped.start, popped.pop_time))
+        if check_point is None or check_point.first_pop_time == NO_TIME:
+            return popped.pop_time
+        return check_point.first_pop_time
+
     def is_order(self, popped: Popped) -> bool:
         """Whether a handle, of messages in flight, is one of FIFO consumers."""
         return (popped.start, popped.pop_time) not in self.queues[popped[:3]].check_points

@@ -57,7 +57,7 @@ SEND_TIMEOUT_S = 15.0
 READER_SILENT_S = 5.0
 CATCH_UP_TIMEOUT_S = 30.0
 POLL_S = 0.05
-DEFAULT_FILE = Path(__file__).resolve().parent.parent / "examples" / "clock_changes.tsv"
+DEFAULT_FILE = Path(__file__).resolve().parents[2] / "examples" / "clock_changes.tsv"
 
 
 def quickstart(

@@ -248,11 +248,11 @@ def _set_up(program: str, warnings: Sequence[str], to_print: Mapping[str, str] |
             print(f"{program}: {warning}", file=sys.stderr)
         sys.stdout.write(format_properties(to_print.items()))
         raise SystemExit(0)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(ConnectionLogLimit())
     logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+        level=logging.INFO, handlers=[handler], format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(ConnectionLogLimit())
     for warning in warnings:
         log.warning("%s: %s", program, warning)
 

@@ -23,7 +23,7 @@ from remoting.headers.pop_headers import (
 )
 from simulator.harness.options import Options
 from simulator.harness.oracle import Oracle, uid_of
-from simulator.invariants.popped_until_acknowledged import PoppedUntilAcknowledged
+from simulator.invariants.kinds.popped_until_acknowledged import PoppedUntilAcknowledged
 from simulator.world.event_loop import EventLoop
 from simulator.world.pop_broker import BROKER_NAME, PopAnswer, PopBroker
 from simulator.world.process import Process

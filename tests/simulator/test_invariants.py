@@ -14,22 +14,22 @@ from simulator.invariants.acknowledged_is_kept import AcknowledgedIsKept
 from simulator.invariants.begin_is_committed import BeginIsCommitted
 from simulator.invariants.commit_within_end import CommitWithinEnd
 from simulator.invariants.damaged_wait import DamagedWait
-from simulator.invariants.delayed_once import DelayedOnce
 from simulator.invariants.durable_is_kept import DurableIsKept
 from simulator.invariants.durable_is_on_disk import DurableIsOnDisk
 from simulator.invariants.election_safety import ElectionSafety
 from simulator.invariants.hand_over_is_whole import HandOverIsWhole
+from simulator.invariants.kinds.delayed_once import DelayedOnce
+from simulator.invariants.kinds.no_timer_early import NoTimerEarly
+from simulator.invariants.kinds.timer_once import TimerOnce
+from simulator.invariants.kinds.transaction_once import TransactionOnce
 from simulator.invariants.leader_completeness import LeaderCompleteness
 from simulator.invariants.log_matching import LogMatching
 from simulator.invariants.members_by_log import MembersByLog
-from simulator.invariants.no_timer_early import NoTimerEarly
 from simulator.invariants.one_change_at_a_time import OneChangeAtATime
 from simulator.invariants.queue_offsets_dense import QueueOffsetsDense
 from simulator.invariants.read_is_fresh import ReadIsFresh
 from simulator.invariants.scrub_finds_damage import ScrubFindsDamage
 from simulator.invariants.state_machine_safety import StateMachineSafety
-from simulator.invariants.timer_once import TimerOnce
-from simulator.invariants.transaction_once import TransactionOnce
 from simulator.invariants.visible_is_committed import VisibleIsCommitted
 from tests.simulator.member_view import FAULTY, THREE, View
 

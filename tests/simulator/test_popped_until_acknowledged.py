@@ -5,7 +5,7 @@ import pytest
 from dledger.entry import Index
 from simulator.harness.oracle import CommittedMessage, Oracle
 from simulator.invariants.invariant import ViolationError
-from simulator.invariants.popped_until_acknowledged import PoppedUntilAcknowledged
+from simulator.invariants.kinds.popped_until_acknowledged import PoppedUntilAcknowledged
 
 GROUP, DEAD = "g", "%DLQ%g"
 

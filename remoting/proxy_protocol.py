@@ -33,7 +33,7 @@ class PrefaceError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Preface:
-    """`source`: `ip:port` of the client; None: nothing is said, so it is who has connected."""
+    """`source`: `ip:port` of the client; None: the preface names none, so it is the address that has connected."""
 
     size: int  # in bytes; 0: there is none
     source: str | None = None

@@ -210,7 +210,7 @@ class GrpcConnection(asyncio.Protocol):
         self._calls[stream_id] = stream
         if deadline is not None:
             stream.timer = self._loop.call_at(deadline, self._expire, stream)
-        stream.task = self._loop.create_task(self._run(stream, handler))
+        self._loop.create_task(self._run(stream, handler))
 
     def data_on_stream(self, stream_id: int, data: bytes, size: int, ended: bool) -> None:
         stream = self._calls.get(stream_id)
@@ -252,7 +252,10 @@ class GrpcConnection(asyncio.Protocol):
     async def _run(self, stream: ServerStream, handler: Callable[[ServerStream], Awaitable[None]]) -> None:
         status, message = GrpcStatus.OK, ""
         try:
-            await handler(stream)
+            # A task that is cancelled before its first step would run nothing of this function, so `task` is set here.
+            if not stream.ended:
+                stream.task = asyncio.current_task()
+                await handler(stream)
             if stream.outbox:
                 await stream.drained()
         except GrpcError as error:

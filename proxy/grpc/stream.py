@@ -83,7 +83,7 @@ class ServerStream(Call):
         self.held_size = 0  # our part of the budget
         self.ended = False  # nothing more leaves: the status has been sent, or the stream was reset
         self.outbox: deque[Unsent] = deque()
-        self.task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None  # the handler's, once it has begun
         self.timer: asyncio.TimerHandle | None = None  # rings at the deadline
         self.carrier = carrier
         self._assembler = MessageAssembler(incoming.message_size_max)

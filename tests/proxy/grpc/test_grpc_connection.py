@@ -226,6 +226,18 @@ def test_calls_that_are_reset_at_once_cost_no_more_than_those_that_are_open() ->
     asyncio.run(main())
 
 
+def test_a_call_that_is_reset_before_its_handler_begins_leaves_its_place() -> None:
+    """A client may open and cancel a call with one write: a task that has not begun has no `finally`."""
+
+    async def main() -> None:
+        async with serving({PATH: waits_for_ever}) as server:
+            connection, _ = connected(server)
+            connection.data_received(request(1) + frames.rst_stream(1, ErrorCode.CANCEL))
+            await turns(lambda: not connection.calls)
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(
     "empty",
     [

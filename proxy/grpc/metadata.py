@@ -31,6 +31,7 @@ _NOT_METADATA = _CONNECTION_FIELDS | {
 }
 # Some clients end the connection at 8 KiB of header fields, and a character may become twelve.
 _MESSAGE_LENGTH_MAX = 512
+_SIZE_DIGITS_MAX = 18
 _PLAIN = frozenset(range(0x20, 0x7F)) - {ord("%")}
 
 
@@ -103,8 +104,8 @@ def _read_field(request: Request, name: str, value: str) -> None:
     elif name == "content-type":
         request.content_type = value
     elif name == "content-length":
-        if not (value.isascii() and value.isdigit()):
-            raise MalformedRequestError(f"content-length is {value!r}")
+        if not (value.isascii() and value.isdigit() and len(value) <= _SIZE_DIGITS_MAX):
+            raise MalformedRequestError(f"content-length is {value!r:.40}")
         request.content_size = int(value)
     elif name in _CONNECTION_FIELDS or (name == "te" and value != "trailers"):
         raise MalformedRequestError(f"{name} is about a connection of HTTP/1")

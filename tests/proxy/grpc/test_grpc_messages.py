@@ -111,6 +111,7 @@ def test_a_request_that_is_not_grpc_is_told_what_is_taken(
         _request(("te", "gzip")),
         _request(("content-length", "-1")),
         _request(("content-length", "٣")),
+        _request(("content-length", "9" * 5000)),
     ],
 )
 def test_a_request_that_http_forbids_is_malformed(fields: list[tuple[str, str]]) -> None:

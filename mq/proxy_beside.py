@@ -1,20 +1,22 @@
-"""A gRPC proxy as a process beside a broker: `mqbroker --enable-proxy`. It ends with the broker, however that ends."""
+"""A gRPC proxy as a process beside a broker: `mqbroker --enable-proxy`. When one ends, so does the other."""
 
 from __future__ import annotations
 
-import ctypes
+import asyncio
+import logging
 import os
 import signal
-import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Coroutine, Sequence
 from importlib.util import find_spec
-from typing import Final
+from subprocess import PIPE
+from typing import Any, Final
+
+log = logging.getLogger(__name__)
 
 # What the proxy imports and the broker does not.
 LIBRARIES: Final = ("hpack", "google.protobuf")
-_PR_SET_PDEATHSIG: Final = 1
+STOP_SECONDS: Final = 10.0  # so long a proxy may take to end once its broker has
 
 
 def missing_library() -> str | None:
@@ -27,20 +29,43 @@ def missing_library() -> str | None:
     return None
 
 
-@contextmanager
-def proxy_beside(arguments: Sequence[str]) -> Iterator[None]:
-    """Runs `mqproxy` with these arguments while the block runs."""
-    command = [sys.executable, "-m", "mq.server_entry", "proxy", "--beside", str(os.getpid()), *arguments]
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+async def beside_proxy(broker: Coroutine[Any, Any, None], arguments: Sequence[str]) -> None:
+    """Runs the broker, which ends on SIGTERM, and `mqproxy` with these arguments beside it. Raises SystemExit(1) where
+    the proxy has failed, and what the broker raises.
+    """
+    command = (sys.executable, "-m", "mq.server_entry", "proxy", "--beside", *arguments)
+    # Nothing is written into the pipe. It ends with this process, however that ends, and then the proxy does.
+    proxy = await asyncio.create_subprocess_exec(*command, stdin=PIPE)
+    watching = asyncio.create_task(_watch(proxy))
     try:
-        yield
+        await broker
     finally:
-        child.terminate()
-        child.wait()
+        watching.cancel()
+        await _stop(proxy)
+    if watching.done() and not watching.cancelled() and watching.result() != 0:
+        raise SystemExit(1)
 
 
-def end_with(parent: int) -> None:
-    """Has the kernel end this process with its parent, which may be killed."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:
-        raise SystemExit(0)  # it has ended before it could be asked for
+async def _watch(proxy: asyncio.subprocess.Process) -> int:
+    """Ends this process, in order, when the proxy has ended. Returns the proxy's exit status."""
+    status = await proxy.wait()
+    if status == 0:
+        log.info("the gRPC proxy was asked to end, so the broker ends, too")
+    else:
+        reason = "the gRPC proxy has ended with status %d, so the broker ends, too: the proxy's lines say why"
+        log.error(reason, status)
+    os.kill(os.getpid(), signal.SIGTERM)
+    return status
+
+
+async def _stop(proxy: asyncio.subprocess.Process) -> None:
+    if proxy.returncode is not None:
+        return
+    proxy.terminate()
+    try:
+        async with asyncio.timeout(STOP_SECONDS):
+            await proxy.wait()
+    except TimeoutError:
+        log.warning("the gRPC proxy did not end within %g s: it is killed", STOP_SECONDS)
+        proxy.kill()
+        await proxy.wait()

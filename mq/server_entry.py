@@ -86,7 +86,8 @@ def broker(arguments: Sequence[str] | None = None) -> None:
         "--enable-proxy",
         dest="proxy",
         action="store_true",
-        help="start a gRPC proxy, as a process beside the broker; with it, -pc FILE is the proxy's conf",
+        help="start a gRPC proxy, as a process beside the broker: when one ends, so does the other; with it, "
+        "-pc FILE is the proxy's conf",
     )
     given = sys.argv[1:] if arguments is None else arguments
     if "--enable-proxy" in given:  # without it, -pc is -p and -c, as with RocketMQ
@@ -111,10 +112,9 @@ def broker(arguments: Sequence[str] | None = None) -> None:
     if proxy_arguments is None:
         _run("mqbroker", run_broker(config), "storePathRootDir")
         return
-    from mq.proxy_beside import proxy_beside
+    from mq.proxy_beside import beside_proxy
 
-    with proxy_beside(proxy_arguments):
-        _run("mqbroker", run_broker(config), "storePathRootDir")
+    _run("mqbroker", beside_proxy(run_broker(config), proxy_arguments), "storePathRootDir")
 
 
 def _proxy_arguments(options: argparse.Namespace, namesrv_addr: Sequence[str]) -> list[str]:
@@ -145,13 +145,9 @@ def proxy(arguments: Sequence[str] | None = None) -> None:
         help="where clients find this proxy, or a balancer before it (conf: pyDLedgerAdvertisedEndpoint; default: the "
         "address that they were given)",
     )
-    parser.add_argument("--beside", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--beside", action="store_true", help=argparse.SUPPRESS)
     _add_print_flag(parser)
     options, notes = _parse(parser, arguments, "put it into the conf file (-pc)")
-    if options.beside is not None:
-        from mq.proxy_beside import end_with
-
-        end_with(options.beside)
     try:
         from proxy.config import load_proxy_config, shown_settings
         from proxy.server import run_proxy, tls_of
@@ -176,7 +172,7 @@ def proxy(arguments: Sequence[str] | None = None) -> None:
         tls = tls_of(config)
     except TlsError as error:
         _wrong_use("mqproxy", error)
-    _run("mqproxy", run_proxy(config, tls), "tlsKeyPath")
+    _run("mqproxy", run_proxy(config, tls, is_beside_broker=options.beside), "tlsKeyPath")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

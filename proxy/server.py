@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import sys
 from contextlib import suppress
 from typing import Final
 
@@ -155,8 +156,10 @@ def tls_of(config: ProxyConfig) -> ServerTls | None:
     return None
 
 
-async def run_proxy(config: ProxyConfig, tls: ServerTls | None) -> None:
-    """Runs a proxy until SIGTERM or SIGINT. Raises OSError when the port is taken."""
+async def run_proxy(config: ProxyConfig, tls: ServerTls | None, *, is_beside_broker: bool = False) -> None:
+    """Runs a proxy until SIGTERM or SIGINT, or until its input ends, where that is a broker's. Raises OSError when the
+    port is taken.
+    """
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -164,8 +167,15 @@ async def run_proxy(config: ProxyConfig, tls: ServerTls | None) -> None:
         log.info("stopping signal=%s", number.name)
         stopped.set()
 
+    def input_ended() -> None:
+        log.info("stopping: the broker beside has ended")
+        loop.remove_reader(sys.stdin)
+        stopped.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
+    if is_beside_broker:
+        loop.add_reader(sys.stdin, input_ended)
     proxy = Proxy(config, tls=tls)
     await proxy.start()
     if config.open_switches:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import uvloop
 from test_cluster_processes import directory, free_base_port, mq_cluster, status  # noqa: F401 (a fixture)
 
-from mq import server_entry
-from mq.processes import listening_ports, process_id_of, wait_gone
+from mq import proxy_beside, server_entry
+from mq.processes import is_alive, listening_ports, process_id_of, wait_gone
 from tests.free_ports import free_ports
 
 SERVER = [sys.executable, "-m", "mq.server_entry"]
@@ -59,15 +64,14 @@ def test_a_cluster_has_a_proxy_where_it_is_asked_for(directory: Path) -> None:  
     assert process_id_of(pid) is None
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_proxy_beside_a_broker_ends_with_it(tmp_path: Path, number: signal.Signals) -> None:
-    proxy_port, listen_port = free_ports(2)
-    (tmp_path / "broker.conf").write_text(
+@contextmanager
+def broker_beside(proxy_port: int, listen_port: int, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Runs a broker that is told to have a proxy beside it."""
+    (folder / "broker.conf").write_text(
         f"brokerIP1=127.0.0.1\nbindAddress=127.0.0.1\nlistenPort={listen_port}\n"
-        f"storePathRootDir={tmp_path / 'store'}\nmapedFileSizeCommitLog=1048576\n"
+        f"storePathRootDir={folder / 'store'}\nmapedFileSizeCommitLog=1048576\n"
     )
-    (tmp_path / "rmq-proxy.json").write_text(
+    (folder / "rmq-proxy.json").write_text(
         json.dumps({"grpcServerPort": proxy_port, "pyDLedgerBindAddress": "127.0.0.1"})
     )
     options = [
@@ -83,12 +87,23 @@ def test_a_proxy_beside_a_broker_ends_with_it(tmp_path: Path, number: signal.Sig
     ]
     broker = subprocess.Popen(
         [*SERVER, "broker", *options],
-        cwd=tmp_path,
+        cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
     try:
+        yield broker
+    finally:
+        broker.kill()
+        broker.communicate()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_proxy_beside_a_broker_ends_with_it(tmp_path: Path, number: signal.Signals) -> None:
+    proxy_port, listen_port = free_ports(2)
+    with broker_beside(proxy_port, listen_port, tmp_path) as broker:
         until(lambda: {proxy_port, listen_port} <= listening_ports(), broker)
         (pid,) = children(broker.pid)
         proxy = process_id_of(pid)
@@ -96,9 +111,61 @@ def test_a_proxy_beside_a_broker_ends_with_it(tmp_path: Path, number: signal.Sig
         broker.send_signal(number)
         broker.wait(30)
         assert wait_gone([proxy], 30) == []
-    finally:
-        broker.kill()
-        broker.communicate()
+        assert broker.returncode == (0 if number == signal.SIGTERM else -number)
+
+
+@pytest.mark.slow
+def test_a_broker_whose_proxy_cannot_start_says_so_and_ends(tmp_path: Path) -> None:
+    (listen_port,) = free_ports(1)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        broker_beside(taken.getsockname()[1], listen_port, tmp_path) as broker,
+    ):
+        told, _ = broker.communicate(timeout=30)
+    assert broker.returncode == 1
+    assert re.search("mqproxy: Address already in use .*: configure another port", told)
+    (line,) = [line for line in told.splitlines() if "ERROR mq.proxy_beside" in line]
+    assert line.endswith(
+        "the gRPC proxy has ended with status 1, so the broker ends, too: the proxy's lines say why"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "exit_status", "line"),
+    [
+        (signal.SIGKILL, 1, "the gRPC proxy has ended with status -9, so the broker ends, too"),
+        (signal.SIGTERM, 0, "the gRPC proxy was asked to end, so the broker ends, too"),
+    ],
+)
+def test_a_broker_ends_in_order_with_the_proxy_beside_it(
+    tmp_path: Path, number: signal.Signals, exit_status: int, line: str
+) -> None:
+    proxy_port, listen_port = free_ports(2)
+    with broker_beside(proxy_port, listen_port, tmp_path) as broker:
+        until(lambda: {proxy_port, listen_port} <= listening_ports(), broker)
+        (pid,) = children(broker.pid)
+        os.kill(pid, number)
+        told, _ = broker.communicate(timeout=30)
+    assert broker.returncode == exit_status
+    assert line in told
+    assert "broker stopped" in told
+
+
+@pytest.mark.slow
+def test_a_proxy_that_hangs_does_not_keep_its_broker_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proxy_beside, "STOP_SECONDS", 0.01)
+    found = []
+
+    async def broker() -> None:
+        (pid,) = children(os.getpid())
+        found.append(process_id_of(pid))
+        os.kill(pid, signal.SIGSTOP)
+
+    uvloop.run(proxy_beside.beside_proxy(broker(), ["-n", "127.0.0.1:1", "--port", "0"]))
+    (proxy,) = found
+    assert proxy is not None
+    assert not is_alive(proxy)
 
 
 @pytest.mark.slow

@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 
 # As long as clients wait for what is no long poll, unless their call says otherwise.
 TIMEOUT_S: Final = 3.0
+_FORGET_AFTER_S: Final = 300.0  # topics that no client asks for: as long as RocketMQ's proxy keeps them
 _ANSWER_S: Final = 0.1  # of a call's time: what it takes to tell the client
 _PAUSE_S_MIN: Final = 0.02
 _PAUSE_S_MAX: Final = 0.2
@@ -63,7 +64,12 @@ class Brokers:
         self._tasks: set[asyncio.Task[None]] = set()
         self._remoting = RemotingClient(on_request=on_request, connect=connect)
         self.api = ClientApi(self._remoting, timeout_s=TIMEOUT_S)
-        self.routes = RouteTable(list(namesrv_addresses), self.api.topic_route, on_change=self._route_changed)
+        self.routes = RouteTable(
+            list(namesrv_addresses),
+            self.api.topic_route,
+            forget_after_s=_FORGET_AFTER_S,
+            on_change=self._route_changed,
+        )
 
     def start(self) -> None:
         self.routes.start_polling()

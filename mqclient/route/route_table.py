@@ -28,15 +28,20 @@ class RouteTable:
         fetch: FetchRoute,
         *,
         poll_interval_s: float = 5.0,
+        forget_after_s: float | None = None,
         on_change: Callable[[TopicRoute, TopicRoute | None], None] | None = None,
     ) -> None:
+        """`forget_after_s`: how long a topic is polled that nobody asks for. None: always, for heartbeats go to the
+        brokers of all topics that are known here."""
         if not namesrv_addresses:
             raise ValueError("at least one NameServer address is needed")
         self.namesrv_addresses = list(namesrv_addresses)
         self._fetch = fetch
         self._poll_interval_s = poll_interval_s
+        self._forget_after_s = forget_after_s
         self._on_change = on_change
         self._routes: dict[str, TopicRoute] = {}
+        self._asked_at: dict[str, float] = {}  # of the topics that have a route
         self._under_way: dict[str, asyncio.Task[TopicRoute]] = {}
         self._poll_task: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -49,11 +54,33 @@ class RouteTable:
 
     async def route(self, topic: str) -> TopicRoute:
         """The cached route, or the NameServers' answer. Raises RouteNotFoundError."""
-        return self._routes.get(topic) or await self.refresh(topic)
+        route = self._routes.get(topic)
+        if route is None:
+            return await self.refresh(topic)
+        self._asked_at[topic] = asyncio.get_running_loop().time()
+        return route
 
     async def refresh(self, topic: str) -> TopicRoute:
         """The NameServers' answer of now. Raises RouteNotFoundError, which is a TopicUnknownError where one of them
         says so; the cached route then stays. ClientClosedError."""
+        route = await self._ask(topic)
+        self._asked_at[topic] = asyncio.get_running_loop().time()
+        return route
+
+    def start_polling(self) -> None:
+        """Refreshes every known topic in turn, until `close`."""
+        self._poll_task = asyncio.get_running_loop().create_task(self._poll())
+
+    async def close(self) -> None:
+        self._is_closed = True
+        tasks = list(self._under_way.values())
+        if self._poll_task is not None:
+            tasks.append(self._poll_task)  # type: ignore[arg-type]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _ask(self, topic: str) -> TopicRoute:
         if self._is_closed:
             raise ClientClosedError("closed")
         task = self._under_way.get(topic)
@@ -68,19 +95,6 @@ class RouteTable:
             if task.cancelled() and self._is_closed:
                 raise ClientClosedError("closed") from None  # nobody cancelled the waiter
             raise
-
-    def start_polling(self) -> None:
-        """Refreshes every known topic in turn, until `close`."""
-        self._poll_task = asyncio.get_running_loop().create_task(self._poll())
-
-    async def close(self) -> None:
-        self._is_closed = True
-        tasks = list(self._under_way.values())
-        if self._poll_task is not None:
-            tasks.append(self._poll_task)  # type: ignore[arg-type]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _refresh_ended(self, topic: str, task: asyncio.Task[TopicRoute]) -> None:
         del self._under_way[topic]
@@ -113,6 +127,7 @@ class RouteTable:
         if before == route:
             return
         self._routes[route.topic] = route
+        self._asked_at.setdefault(route.topic, asyncio.get_running_loop().time())
         log.info(
             "route changed topic=%s masters=%s", route.topic, {n: a.get(0) for n, a in route.brokers.items()}
         )
@@ -120,10 +135,24 @@ class RouteTable:
             self._on_change(route, before)
 
     async def _poll(self) -> None:
+        failing: set[str] = set()  # and said so
         while True:
             await asyncio.sleep(self._poll_interval_s)
+            self._forget_unused()
+            failing.intersection_update(self._routes)
             for topic in self.topics():
                 try:
-                    await self.refresh(topic)
+                    await self._ask(topic)
+                    failing.discard(topic)
                 except RouteNotFoundError as error:
-                    log.warning("route poll failed topic=%s reason=%s", topic, error)
+                    if topic not in failing:
+                        log.warning("route poll failed topic=%s reason=%s", topic, error)
+                        failing.add(topic)
+
+    def _forget_unused(self) -> None:
+        if self._forget_after_s is None:
+            return
+        until = asyncio.get_running_loop().time() - self._forget_after_s
+        for topic in [topic for topic, asked_at in self._asked_at.items() if asked_at < until]:
+            del self._asked_at[topic]
+            self._routes.pop(topic, None)

@@ -40,6 +40,12 @@ class Namesrvs:
             raise answer
         return answer
 
+    async def next_requests(self, count: int) -> None:
+        wanted = len(self.asked) + count
+        while len(self.asked) < wanted:
+            self.was_asked.clear()
+            await self.was_asked.wait()
+
 
 def test_a_namesrv_that_is_down_or_knows_less_is_passed_over_and_asked_last_from_then_on() -> None:
     async def story() -> None:
@@ -116,3 +122,48 @@ def test_queues_of_a_route_follow_permissions_and_masters() -> None:
     )
     assert made.master_address("a") is None
     assert made.master_address("b") == "b:0"
+
+
+def test_a_topic_that_is_gone_is_warned_of_once_until_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        namesrvs = Namesrvs(one=route("T"))
+        table = RouteTable(["one"], namesrvs.fetch, poll_interval_s=0.0)
+        await table.route("T")
+        table.start_polling()
+        for answer in (None, route("T"), None):
+            namesrvs.answers["one"] = answer
+            await namesrvs.next_requests(3)
+        await table.close()
+
+    run(story())
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "route poll failed topic=T reason=topic T is not known to the NameServer one"
+    ] * 2
+
+
+def test_topics_that_nobody_asks_for_are_forgotten_where_that_is_wanted() -> None:
+    async def story() -> None:
+        namesrvs = Namesrvs(one=route("T"))
+        table = RouteTable(["one"], namesrvs.fetch, poll_interval_s=0.0, forget_after_s=0.0)
+        await table.route("T")
+        table.start_polling()
+        while table.topics():  # noqa: ASYNC110 (nobody tells)
+            await asyncio.sleep(0)
+        assert table.cached("T") is None
+        assert await table.route("T") == route("T")
+        await table.close()
+
+    run(story())
+
+
+def test_a_topic_that_is_asked_for_is_kept_and_polled() -> None:
+    async def story() -> None:
+        namesrvs = Namesrvs(one=route("T"))
+        table = RouteTable(["one"], namesrvs.fetch, poll_interval_s=0.0, forget_after_s=30.0)
+        await table.route("T")
+        table.start_polling()
+        await namesrvs.next_requests(3)
+        assert table.topics() == ["T"]
+        await table.close()
+
+    run(story())

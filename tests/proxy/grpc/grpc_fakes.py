@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -41,6 +41,15 @@ async def grpcio_channel(server: GrpcServer) -> AsyncIterator[grpc.aio.Channel]:
 async def echo(call: Call) -> None:
     while (message := await call.receive()) is not None:
         await call.send(message)
+
+
+async def turns(condition: Callable[[], bool]) -> None:
+    """Lets the event loop turn until the condition holds."""
+    for _ in range(10_000):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it did not come to that")
 
 
 class FrameClient:

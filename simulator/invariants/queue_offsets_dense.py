@@ -12,9 +12,7 @@ class QueueOffsetsDense:
         self._message_count = 0
 
     def check(self, member: MemberView, oracle: Oracle) -> str | None:
-        messages = oracle.messages
-        while self._message_count < len(messages):
-            message = messages[self._message_count]
+        for message in oracle.messages[self._message_count :]:
             self._message_count += 1
             key = (message.topic, message.queue_id)
             expected = self._next_offsets.get(key, 0)

@@ -65,9 +65,7 @@ class ReadIndexReads:
         )
 
     def _learn(self) -> None:
-        acknowledged = self._oracle.acknowledged
-        while self._acknowledged_count < len(acknowledged):
-            batch = acknowledged[self._acknowledged_count]
+        for batch in self._oracle.acknowledged[self._acknowledged_count :]:
             self._acknowledged_count += 1
             self._acknowledged_index = max(self._acknowledged_index, batch.last_index)
             for key, queue_offset, _ in batch.places:

@@ -16,9 +16,7 @@ class DelayedOnce:
         self._message_count = 0
 
     def check(self, member: MemberView, oracle: Oracle) -> str | None:
-        messages = oracle.messages
-        while self._message_count < len(messages):
-            message = messages[self._message_count]
+        for message in oracle.messages[self._message_count :]:
             self._message_count += 1
             if message.is_delivery:
                 fault = self._fault_of(message, oracle)

@@ -38,9 +38,7 @@ class NoTimerEarly:
 
     def _fault_of_deliveries(self, member: MemberView, oracle: Oracle) -> str | None:
         assert self._difference_ms is not None, "asked only where clocks are well kept"
-        messages = oracle.messages
-        while self._message_count < len(messages):
-            message = messages[self._message_count]
+        for message in oracle.messages[self._message_count :]:
             self._message_count += 1
             waiting = oracle.waiting.get(message.uid)
             put_us = oracle.put_us.get(message.uid)

@@ -14,9 +14,7 @@ class TransactionOnce:
         self._message_count = 0
 
     def check(self, member: MemberView, oracle: Oracle) -> str | None:
-        messages = oracle.messages
-        while self._message_count < len(messages):
-            message = messages[self._message_count]
+        for message in oracle.messages[self._message_count :]:
             self._message_count += 1
             if message.is_commit or message.is_given_up:
                 fault = self._fault_of(message, oracle)

@@ -64,6 +64,14 @@ class FakeBroker:
         self.arrived.set()
         return offset
 
+    def hand_out(self, invisible_ms: int) -> PopHandle:
+        """Stores a message that a client has from then on."""
+        offset = self.store()
+        self.waiting.pop()
+        handle = PopHandle(offset, self.pop_time, invisible_ms, 0, "0", self.name, 0, offset)
+        self.in_flight[offset] = handle
+        return handle
+
     def count(self, code: RequestCode) -> int:
         return sum(each == code for each, _ in self.asked)
 

@@ -10,8 +10,6 @@ import pytest
 from fake_brokers import TOPIC, FakeBrokers, until
 from fake_call import FakeCall
 
-from message.decoder import decode_message
-from message.pop_handle import PopHandle
 from mqclient.errors import BrokerResponseError, NoAnswerError, NoMasterError
 from proxy.config import ProxyConfig
 from proxy.messages.receipt_handle import ReceiptHandle
@@ -47,13 +45,8 @@ class Fixture:
 
     def pop(self, name: str = "a") -> str:
         """Returns the handle of a message that a client has now."""
-        broker = self.brokers.at[name]
-        offset = broker.store()
-        record = broker.waiting.pop()
-        broker.in_flight[offset] = handle = PopHandle(
-            offset, broker.pop_time, 30_000, 0, "0", name, 0, offset
-        )
-        return ReceiptHandle(handle, decode_message(record).phy_offset).encode()
+        handle = self.brokers.at[name].hand_out(30_000)
+        return ReceiptHandle(handle, 1000 + handle.start).encode()
 
     async def ack(self, *handles: str, topic: str = TOPIC) -> AckMessageResponse:
         request = AckMessageRequest()

@@ -31,10 +31,7 @@ class Fixture:
 
     def hold(self, invisible_ms: int, client_id: str = "c1") -> PopHandle:
         """A message that the client has now."""
-        offset = self.broker.store()
-        self.broker.waiting.clear()
-        handle = PopHandle(offset, self.broker.pop_time, invisible_ms, 0, "0", "a", 0, offset)
-        self.broker.in_flight[offset] = handle
+        handle = self.broker.hand_out(invisible_ms)
         self.renewals.hold(client_id, "g", TOPIC, handle)
         return handle
 

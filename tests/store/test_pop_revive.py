@@ -27,6 +27,17 @@ from store.state.tables.subscription_group_table import PutSubscriptionGroup
 RETRY, INVISIBLE_MS = "%RETRY%g_T", 1000
 
 
+def group_with(tmp_path: Path, count: int, size: int = 1) -> tuple[StoreGroup, StoreMember]:
+    """Starts a group, whose leader then has this many messages."""
+    group = StoreGroup(tmp_path, size)
+    group.start()
+    leader = group.lead()
+    for number in range(count):
+        leader.put(message("T", body=b"%d" % number))
+    group.settle()
+    return group, leader
+
+
 def propose(member: StoreMember, change: StateChange) -> list[ProposeStatus]:
     statuses: list[ProposeStatus] = []
     member.store.propose(change, statuses.append, member.group.now_ms)
@@ -45,21 +56,12 @@ def pop(group: StoreGroup, leader: StoreMember, count: int, begin: int = NO_OFFS
     return Popped("g", "T", 0, start, pop_time, bits)
 
 
-def send(group: StoreGroup, leader: StoreMember, count: int) -> None:
-    for number in range(count):
-        leader.put(message("T", body=b"%d" % number))
-    group.settle()
-
-
 def in_flight(leader: StoreMember) -> int:
     return leader.store.tables.pop_table.in_flight_count
 
 
 def test_what_is_not_acknowledged_in_time_comes_again_and_not_before(tmp_path: Path) -> None:
-    group = StoreGroup(tmp_path)
-    group.start()
-    leader = group.lead()
-    send(group, leader, 3)
+    group, leader = group_with(tmp_path, 3)
     popped = pop(group, leader, 3)
     propose(leader, AckMessages((popped._replace(bits=0b010),)))
     group.run_for(popped.pop_time + INVISIBLE_MS - 1 - group.now_ms)
@@ -78,10 +80,7 @@ def test_what_is_not_acknowledged_in_time_comes_again_and_not_before(tmp_path: P
 @pytest.mark.parametrize("kept", range(5))
 def test_what_is_left_of_a_revival_counts_and_the_rest_comes_later(tmp_path: Path, kept: int) -> None:
     """The log ends within the batch: behind none of its entries, its record, its first message, and so on."""
-    group = StoreGroup(tmp_path)
-    group.start()
-    leader = group.lead()
-    send(group, leader, 3)
+    group, leader = group_with(tmp_path, 3)
     pop(group, leader, 3)
     end_before = leader.replica.log.ledger_end_index
     group.run_until(lambda: leader.replica.log.ledger_end_index > end_before)
@@ -98,10 +97,7 @@ def test_what_is_left_of_a_revival_counts_and_the_rest_comes_later(tmp_path: Pat
 
 
 def test_a_new_leader_revives_and_knows_the_acks(tmp_path: Path) -> None:
-    group = StoreGroup(tmp_path, 3)
-    group.start()
-    leader = group.lead()
-    send(group, leader, 3)
+    group, leader = group_with(tmp_path, 3, size=3)
     popped = pop(group, leader, 3)
     statuses = propose(leader, AckMessages((popped._replace(bits=0b001),)))
     group.run_until(lambda: bool(statuses))
@@ -114,35 +110,15 @@ def test_a_new_leader_revives_and_knows_the_acks(tmp_path: Path) -> None:
     assert tables[0].rows() == tables[1].rows()
 
 
-def test_an_ack_on_its_way_holds_up_the_revival(tmp_path: Path) -> None:
-    group = StoreGroup(tmp_path)
-    group.start()
-    leader = group.lead()
-    send(group, leader, 2)
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_an_ack_on_its_way_holds_up_the_revival(tmp_path: Path, is_changed: bool) -> None:
+    """Also an ack that came after a change of the invisible time, by the handle that its client had before it."""
+    group, leader = group_with(tmp_path, 2)
     popped = pop(group, leader, 2)
     ending = leader.store.services.pop_revive_service.ending
     ending[popped[:3], popped.pop_time] += 1
-    group.run_for(3000)
-    assert bodies_of(leader, RETRY) == []
-    propose(leader, AckMessages((popped._replace(bits=0b01),)))
-    group.settle()
-    del ending[popped[:3], popped.pop_time]
-    group.run_for(1000)
-    assert bodies_of(leader, RETRY) == [b"1"]
-
-
-def test_an_ack_on_its_way_holds_up_the_revival_also_when_the_invisible_time_is_changed_before(
-    tmp_path: Path,
-) -> None:
-    """The ack came behind the change, by the handle that its client had."""
-    group = StoreGroup(tmp_path)
-    group.start()
-    leader = group.lead()
-    send(group, leader, 2)
-    popped = pop(group, leader, 2)
-    ending = leader.store.services.pop_revive_service.ending
-    ending[popped[:3], popped.pop_time] += 1
-    propose(leader, ChangeInvisible(popped._replace(bits=0b01), popped.pop_time + 1, 100))
+    if is_changed:
+        propose(leader, ChangeInvisible(popped._replace(bits=0b01), popped.pop_time + 1, 100))
     group.run_for(3000)
     assert bodies_of(leader, RETRY) == []
     propose(leader, AckMessages((popped._replace(bits=0b01),)))
@@ -154,10 +130,7 @@ def test_an_ack_on_its_way_holds_up_the_revival_also_when_the_invisible_time_is_
 
 def test_fifo_messages_that_are_due_one_after_the_other_are_dead_once(tmp_path: Path) -> None:
     """One tick finds both expired."""
-    group = StoreGroup(tmp_path)
-    group.start()
-    leader = group.lead()
-    send(group, leader, 2)
+    group, leader = group_with(tmp_path, 2)
     propose(leader, PutSubscriptionGroup(SubscriptionGroupConfig("g", retry_max_times=0)))
     pop_time = group.now_ms
     queue = PoppedQueue("T", 0, NO_OFFSET, 0, 2, 0b11)
@@ -172,11 +145,8 @@ def test_fifo_messages_that_are_due_one_after_the_other_are_dead_once(tmp_path: 
 
 
 def test_more_than_a_batch_comes_again_whole(tmp_path: Path) -> None:
-    group = StoreGroup(tmp_path)
-    group.start()
-    leader = group.lead()
     count = BATCH_COUNT_MAX + 100
-    send(group, leader, count)
+    group, leader = group_with(tmp_path, count)
     for start in range(0, count, 32):
         pop(group, leader, min(32, count - start), start or NO_OFFSET)
     group.run_for(5000)
@@ -185,10 +155,7 @@ def test_more_than_a_batch_comes_again_whole(tmp_path: Path) -> None:
 
 
 def test_messages_that_the_group_has_before_it_again_get_no_copy(tmp_path: Path) -> None:
-    group = StoreGroup(tmp_path)
-    group.start()
-    leader = group.lead()
-    send(group, leader, 3)
+    group, leader = group_with(tmp_path, 3)
     pop(group, leader, 3)
     propose(leader, CommitOffset("g", "T", 0, 1))
     group.run_for(3000)
@@ -197,10 +164,7 @@ def test_messages_that_the_group_has_before_it_again_get_no_copy(tmp_path: Path)
 
 
 def test_a_message_whose_record_is_gone_ends(tmp_path: Path) -> None:
-    group = StoreGroup(tmp_path)
-    group.start()
-    leader = group.lead()
-    send(group, leader, 1)
+    group, leader = group_with(tmp_path, 1)
     queue = PoppedQueue("T", 0, NO_OFFSET, 0, 2, 0b11)  # there is no second message
     propose(leader, PopMessages("g", group.now_ms, INVISIBLE_MS, (queue,)))
     propose(leader, CommitOffset("g", "T", 0, 2))
@@ -211,10 +175,7 @@ def test_a_message_whose_record_is_gone_ends(tmp_path: Path) -> None:
 
 def test_a_clean_stop_has_rocketmq_begin_with_the_oldest_message_in_flight(tmp_path: Path) -> None:
     """It knows no check points of ours. Ours goes on where it was."""
-    group = StoreGroup(tmp_path)
-    group.start()
-    leader = group.lead()
-    send(group, leader, 6)
+    group, leader = group_with(tmp_path, 6)
     popped = pop(group, leader, 3)
     pop(group, leader, 3, begin=3)
     group.run_for(500)
@@ -246,10 +207,7 @@ def test_a_retry_topic_stays_what_it_is(tmp_path: Path, topic: str) -> None:
 
 
 def test_a_record_that_a_full_log_refuses_is_offered_again(tmp_path: Path) -> None:
-    group = StoreGroup(tmp_path)
-    group.start()
-    leader = group.lead()
-    send(group, leader, 2)
+    group, leader = group_with(tmp_path, 2)
     pop(group, leader, 2)
     commit_log = leader.store._commit_log
     deliver: Callable[..., Index | None] = commit_log.deliver

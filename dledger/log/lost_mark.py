@@ -1,4 +1,4 @@
-"""In the place of a synced mark that is lost: the begin mark, which says where the log begins and its members there."""
+"""A start whose synced mark is lost: the begin mark says where the log begins, and who the members are there."""
 
 from dledger.entry import ENTRY_HEADER_SIZE, ENTRY_MAGIC, GENESIS_CHAIN, chain_after, parse_header
 from dledger.log.begin_mark import BeginMark, BeginMarkFile
@@ -10,9 +10,11 @@ from dledger.log.synced_mark import SyncedMark, before_first_entry
 
 
 def mark_by_the_begin(data: DataFiles, config: LogConfig, begin_file: BeginMarkFile) -> SyncedMark | None:
-    """In the place of a lost mark, of a log of which all is to be proved. None where the log begins with entry 0 at
-    position 0, or elsewhere than the begin mark says, or nobody knew behind what: then its first entry is taken as
-    it is. Raises LedgerDamagedError, DiskError.
+    """Makes a mark in the place of the lost one, by which the whole log is to be proved. Raises LedgerDamagedError,
+    DiskError.
+
+    Returns None where the log begins with entry 0 at position 0, where it does not begin as the begin mark says, and
+    where the begin mark does not know the entry before the first one. Then the first entry is taken as it is.
     """
     if begin_file.slots.payload is None:
         return None
@@ -31,8 +33,10 @@ def mark_by_the_begin(data: DataFiles, config: LogConfig, begin_file: BeginMarkF
 
 
 def check_told_members(config: LogConfig, begin_file: BeginMarkFile, reader: SequentialReader) -> None:
-    """With the mark goes all that is said of damage below it. But a member that has lost entries that say who the
-    members are might lead without them.
+    """Raises LedgerDamagedError where the readable part of the log lacks an entry that says who the members are.
+
+    All that the lost mark said about damage below it is lost as well, so a log that is damaged just ends there. But a
+    member that has lost such an entry might lead with an older list of members.
     """
     told = begin_file.mark.membership_indexes
     if told and reader.index < told[-1]:
@@ -45,8 +49,8 @@ def check_told_members(config: LogConfig, begin_file: BeginMarkFile, reader: Seq
 
 
 def _is_begun(data: DataFiles, begin: BeginMark, files: list[int]) -> bool:
-    """Whether the first entry lies where the log begins, or it has none yet: one that was to begin anew when the
-    process ended may still be the old one.
+    """Whether the first entry lies where the begin mark says, or the log has no entry yet. If the process ended while
+    the log was to begin anew, the files may still hold the old log.
     """
     heads = {offset: data.queue.read_listed(offset, ENTRY_HEADER_SIZE) for offset in files}
     head = heads.get(begin.begin_pos, b"")

@@ -51,6 +51,7 @@ class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
     )
     tls_key_path: str | None = None
     tls_cert_path: str | None = None
+    tls_key_password: str = ""
     tls_server_mode: TlsMode = TlsMode.PERMISSIVE
     believes_prefaces: bool = False  # of a load balancer that speaks the PROXY protocol
     # Sends
@@ -125,6 +126,7 @@ PROXY_SETTINGS: Final[Mapping[str, Setting]] = {
     "tlsTestModeEnable": boolean("tls_test_mode_enable"),
     "tlsKeyPath": words("tls_key_path"),
     "tlsCertPath": words("tls_cert_path"),
+    "tlsKeyPassword": words("tls_key_password"),
     "tls.server.mode": Setting("tls_server_mode", _read_tls_mode, "one of " + ", ".join(TlsMode)),
     "pyDLedgerProxyProtocol": boolean("believes_prefaces"),
     "maxMessageSize": _count("max_message_size", "bytes"),
@@ -190,10 +192,12 @@ def load_proxy_config(
 
 
 def shown_settings(config: ProxyConfig) -> dict[str, str]:
-    """The keys and their values now. As a conf they make the same proxy."""
+    """The keys and their values now, a secret apart. As a conf they make the same proxy, the secret apart."""
     shown = {}
     for key, setting in PROXY_SETTINGS.items():
         value = getattr(config, setting.field)
+        if setting.field == "tls_key_password":
+            continue
         if isinstance(value, bool):
             shown[key] = "true" if value else "false"
         elif value is not None:

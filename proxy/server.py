@@ -141,7 +141,11 @@ def tls_of(config: ProxyConfig) -> ServerTls | None:
         and config.tls_cert_path is not None
         and not config.tls_test_mode_enable
     ):
-        files = TlsFiles(key_path=config.tls_key_path, cert_path=config.tls_cert_path)
+        files = TlsFiles(
+            key_path=config.tls_key_path,
+            cert_path=config.tls_cert_path,
+            key_password=config.tls_key_password,
+        )
         return ServerTls(mode, files, alpn=ALPN)
     is_self_made = config.tls_test_mode_enable
     if is_self_made is None:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from proxy.config import load_proxy_config, shown_settings
 from proxy.server import tls_of
@@ -102,6 +103,27 @@ def test_tls_is_as_the_conf_says(tmp_path: Path) -> None:
         tls = _tls_of(**settings)
         assert tls is not None
         assert tls.mode is mode
+
+
+def test_a_key_may_have_a_password_which_nothing_prints(tmp_path: Path) -> None:
+    files = TlsFiles(key_path=str(tmp_path / "k"), cert_path=str(tmp_path / "c"))
+    write_self_made_certificate(files)
+    key = tmp_path / "k"
+    encryption = serialization.BestAvailableEncryption(b"sesame")
+    key.write_bytes(
+        serialization.load_pem_private_key(key.read_bytes(), None).private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption
+        )
+    )
+    given = {"tlsKeyPath": files.key_path, "tlsCertPath": files.cert_path}
+    assert _tls_of(**given, tlsKeyPassword="sesame") is not None
+    with pytest.raises(TlsError, match="are no certificate with its key") as refused:
+        _tls_of(**given, tlsKeyPassword="open-up")
+    assert "open-up" not in str(refused.value)
+    pairs = {"namesrvAddr": "a:1", **given, "tlsKeyPassword": "sesame"}
+    config, warnings = load_proxy_config(None, pairs, environment={})
+    assert warnings == []
+    assert "sesame" not in str(shown_settings(config))
 
 
 def test_tls_is_not_enforced_without_a_certificate() -> None:

@@ -47,6 +47,21 @@ def test_messages_are_spread_over_the_queues_and_told_where_they_lie() -> None:
     run(story())
 
 
+def test_a_send_of_too_many_messages_is_refused_as_a_whole() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group, proxying(group.address) as proxy:
+            assert len((await send(proxy, *[message()] * 1024)).entries) == 1024
+            answered = await send(proxy, *[message()] * 1025)
+            assert answered.status.code == Code.PAYLOAD_TOO_LARGE
+            assert (
+                answered.status.message
+                == "1025 messages in one send, at most 1024 are taken: send them in parts"
+            )
+            assert group.records == 1024
+
+    run(story())
+
+
 def test_a_message_group_keeps_to_its_queue_whichever_proxy_sends_it() -> None:
     async def story() -> None:
         async with FakeGroup(name="H") as other, FakeGroup(neighbours=(other,)) as group:

@@ -6,6 +6,7 @@ understood at all.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 SERVICE: Final = "/apache.rocketmq.v2.MessagingService/"
 CLIENT_ID: Final = "x-mq-client-id"
 CLIENT_ID_LENGTH_MAX: Final = 1024
+READ_SECONDS: Final = 60.0  # so long a client may take to read what it is answered
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
@@ -63,18 +65,23 @@ def server_stream(
     response_class: Callable[..., ResponseT],
     method: Callable[[RequestT, Call], AsyncGenerator[ResponseT, None]],
 ) -> Handler:
-    """A handler that answers one request with several messages. When the client is gone, `method` is closed at the
-    `yield` whose message did not leave."""
+    """A handler that answers one request with several messages. When the client is gone, or does not read, `method` is
+    closed at the `yield` whose message did not leave."""
 
     async def handle(call: Call) -> None:
         request = await _request(request_class, call)
         try:
             client_id_of(call)
-            async with aclosing(method(request, call)) as responses:
+            async with aclosing(method(request, call)) as responses, asyncio.timeout(None) as reading:
                 async for response in responses:
+                    if reading.when() is None:
+                        reading.reschedule(asyncio.get_running_loop().time() + READ_SECONDS)
                     await call.send(response.SerializeToString())
         except CallClosed:
             raise
+        except TimeoutError:
+            message = f"the answer was not read within {READ_SECONDS:g} s"
+            raise GrpcError(GrpcStatus.DEADLINE_EXCEEDED, message) from None
         except Exception as error:  # noqa: BLE001 (_refused logs what is unexpected)
             await call.send(_refused(response_class, call, error).SerializeToString())
 

@@ -13,12 +13,14 @@ from fake_call import FakeCall
 from mqclient.errors import BrokerResponseError, NoMasterError
 from proxy.arrivals import Arrivals, Source
 from proxy.config import ProxyConfig
+from proxy.grpc.call import GrpcError
 from proxy.metadata import Metadata
 from proxy.popped import PoppedMessages
 from proxy.pops import Pops
 from proxy.protocol.definition import Code, FilterType, Message
 from proxy.protocol.service import ReceiveMessageRequest, ReceiveMessageResponse
 from proxy.renewals import Renewals
+from proxy.services import methods
 from proxy.services.methods import server_stream
 from proxy.services.receive import ReceiveService
 from proxy.sessions import Sessions
@@ -220,6 +222,29 @@ def test_what_could_not_be_sent_is_given_back() -> None:
         call = Breaks(asked(), name="ReceiveMessage")
         handle = server_stream(ReceiveMessageRequest, ReceiveMessageResponse, fixture.service.receive_message)
         with pytest.raises(Exception):  # noqa: B017, PT011 (the carrier's)
+            await handle(call)
+        await fixture.brokers.given_back()
+        assert broker.changed == [(1, GONE_MS, True), (2, GONE_MS, True)]
+
+    run(story)
+
+
+def test_what_a_client_does_not_read_is_given_back_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(methods, "READ_SECONDS", 0.01)
+
+    class ReadsOne(FakeCall):
+        async def send(self, payload: bytes) -> None:
+            if self.outgoing.qsize() == 2:  # the status, and the first of three messages
+                await asyncio.Event().wait()
+            await super().send(payload)
+
+    async def story(fixture: Fixture) -> None:
+        broker = fixture.brokers.at["a"]
+        for _ in range(3):
+            broker.store()
+        call = ReadsOne(asked(), name="ReceiveMessage")
+        handle = server_stream(ReceiveMessageRequest, ReceiveMessageResponse, fixture.service.receive_message)
+        with pytest.raises(GrpcError, match="DEADLINE_EXCEEDED"):
             await handle(call)
         await fixture.brokers.given_back()
         assert broker.changed == [(1, GONE_MS, True), (2, GONE_MS, True)]

@@ -24,6 +24,7 @@ from proxy.protocol.service import (
     ChangeInvisibleDurationResponse,
 )
 from proxy.renewals import Lease, Renewals
+from proxy.services.methods import check_count
 from proxy.status import StatusError, status, status_of
 
 
@@ -38,6 +39,7 @@ class AckService:
         topic, group = check_topic(request.topic), check_group(request.group)
         if not request.entries:
             raise StatusError(Code.BAD_REQUEST, "no entries: name the messages to acknowledge")
+        check_count(len(request.entries), "entries")
         statuses = [status(Code.OK)] * len(request.entries)
         taken: dict[int, tuple[PopHandle, Lease | None]] = {}
         try:

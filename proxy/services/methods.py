@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 SERVICE: Final = "/apache.rocketmq.v2.MessagingService/"
 CLIENT_ID: Final = "x-mq-client-id"
 CLIENT_ID_LENGTH_MAX: Final = 1024
+MESSAGES_MAX: Final = 1024  # of one call: all are handled at once
 READ_SECONDS: Final = 60.0  # so long a client may take to read what it is answered
 
 RequestT = TypeVar("RequestT", bound=Message)
@@ -39,6 +40,13 @@ def client_id_of(call: Call) -> str:
         message = f"client id has {len(client_id)} characters, {CLIENT_ID_LENGTH_MAX} are allowed"
         raise StatusError(Code.BAD_REQUEST, message)
     return client_id
+
+
+def check_count(count: int, what: str) -> None:
+    """Raises StatusError where one call is about too many messages."""
+    if count > MESSAGES_MAX:
+        message = f"{count} {what} in one call, at most {MESSAGES_MAX} are taken: send them in parts"
+        raise StatusError(Code.PAYLOAD_TOO_LARGE, message)
 
 
 def unary(

@@ -37,6 +37,7 @@ from proxy.protocol.service import (
     SendMessageResponse,
     SendResultEntry,
 )
+from proxy.services.methods import check_count
 from proxy.status import StatusError, status, status_of
 from remoting.codes import RequestCode
 
@@ -46,7 +47,6 @@ _DOUBTED: Final = {
     SendStatus.FLUSH_SLAVE_TIMEOUT: Code.SLAVE_PERSISTENCE_TIMEOUT,
     SendStatus.SLAVE_NOT_AVAILABLE: Code.HA_NOT_AVAILABLE,
 }
-_MESSAGES_MAX: Final = 1024  # of one send: each is a request of its own, and all may be under way at once
 _PAUSE_S_MIN: Final = 0.02
 _PAUSE_S_MAX: Final = 0.2
 
@@ -69,9 +69,7 @@ class ProducerService:
     async def send_message(self, request: SendMessageRequest, call: Call) -> SendMessageResponse:
         if not request.messages:
             raise StatusError(Code.MESSAGE_CORRUPTED, "no message to send")
-        if len(request.messages) > _MESSAGES_MAX:
-            count = f"{len(request.messages)} messages in one send, at most {_MESSAGES_MAX} are taken"
-            raise StatusError(Code.PAYLOAD_TOO_LARGE, f"{count}: send them in parts")
+        check_count(len(request.messages), "messages")
         topic = check_topic(request.messages[0].topic)
         if any(message.topic != request.messages[0].topic for message in request.messages):
             raise StatusError(Code.MESSAGE_CORRUPTED, "topic in message is not same")

@@ -114,6 +114,18 @@ def test_each_entry_is_told_how_it_ended() -> None:
     run(story)
 
 
+def test_an_ack_of_too_many_messages_is_refused_as_a_whole() -> None:
+    async def story(fixture: Fixture) -> None:
+        handle = fixture.pop()
+        with pytest.raises(StatusError, match="1025 entries in one call, at most 1024 are taken") as refused:
+            await fixture.ack(*[handle] * 1025)
+        assert refused.value.code == Code.PAYLOAD_TOO_LARGE
+        assert fixture.brokers.at["a"].in_flight
+        assert (await fixture.ack(*[handle] * 1024)).status.code == Code.OK
+
+    run(story)
+
+
 def test_an_ack_of_nothing_is_refused() -> None:
     async def story(fixture: Fixture) -> None:
         with pytest.raises(StatusError) as refused:

@@ -55,7 +55,7 @@ def test_a_send_of_too_many_messages_is_refused_as_a_whole() -> None:
             assert answered.status.code == Code.PAYLOAD_TOO_LARGE
             assert (
                 answered.status.message
-                == "1025 messages in one send, at most 1024 are taken: send them in parts"
+                == "1025 messages in one call, at most 1024 are taken: send them in parts"
             )
             assert group.records == 1024
 

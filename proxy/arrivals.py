@@ -1,7 +1,7 @@
-"""Receives that wait: they are told, one after the other, when a broker has messages for their group.
+"""Long polls of ReceiveMessage: when a group has messages, its waiting receives get a turn, one after the other.
 
-For each group, topic and broker one NOTIFICATION waits at the broker, however many clients do here. It takes nothing:
-a client that goes away while it waits leaves no pop behind that would take messages for nobody.
+For each group, topic and broker one NOTIFICATION waits at the broker, however many clients wait here. A NOTIFICATION
+takes no messages. So a client that goes away while it waits leaves no pop behind that takes messages for nobody.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from remoting.headers.pop_headers import NotificationRequestHeader
 log = logging.getLogger(__name__)
 
 _HOLD_S: Final = 20.0
-_ANSWER_S: Final = 5.0  # beyond that
-# After a turn that found nothing: another proxy was faster, or a filter wants none of it.
+_ANSWER_S: Final = 5.0  # that the answer may take beyond _HOLD_S
+# After a turn that found nothing: another proxy was faster, or the filter matches nothing.
 _PAUSE_S: Final = 0.02
 # After a broker that could not be asked.
 _TROUBLE_PAUSE_S: Final = 0.2
@@ -39,7 +39,7 @@ class Source(NamedTuple):
 
 
 class Turn:
-    """One client looks at the source now. The others wait until that is over."""
+    """The right of one client to pop at the source. The other clients wait until it is over."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -47,7 +47,7 @@ class Turn:
         self.over = asyncio.Event()
 
 
-Waiters = dict[asyncio.Future[Turn | None], None]  # in the order of their coming
+Waiters = dict[asyncio.Future[Turn | None], None]  # the one that came first is first
 
 
 class Arrivals:
@@ -65,7 +65,7 @@ class Arrivals:
         return sum(map(len, self._waiters.values()))
 
     def end_waiting(self) -> None:
-        """The proxy stops: nobody waits any more."""
+        """End all waits, because the proxy stops."""
         self.has_ended = True
         for waiters in self._waiters.values():
             for waiter in waiters:
@@ -80,7 +80,10 @@ class Arrivals:
 
     @asynccontextmanager
     async def turn(self, sources: Sequence[Source], until: float) -> AsyncIterator[Turn | None]:
-        """A turn at the first of the sources that has messages; None if none has until then, by the loop's time."""
+        """Wait for a turn at the first of the sources that has messages. Yields None if none has any `until` that time.
+
+        `until` is a time of the event loop's clock.
+        """
         if self.has_ended:
             yield None
             return
@@ -107,34 +110,38 @@ class Arrivals:
         return waiters
 
     async def _watch(self, source: Source, waiters: Waiters) -> None:
-        is_told = False  # that the broker cannot be asked
+        is_logged = False  # that the broker cannot be asked
         try:
             while waiters:
                 try:
                     has_messages = await self._has_messages(source)
                 except (MQClientError, StatusError) as error:
-                    if not is_told:
+                    if not is_logged:
                         log.info("notification failed source=%s reason=%s", source, error)
-                    is_told = True
+                    is_logged = True
                     await asyncio.sleep(_TROUBLE_PAUSE_S)
                     await self._brokers.look_for_leader(source.topic)
                     continue
-                is_told = False
-                # One that waits for several sources may have a turn at another already.
-                waiter = next((waiter for waiter in waiters if not waiter.done()), None)
-                if has_messages and waiter is None:
+                is_logged = False
+                if has_messages and not await self._give_turn(source, waiters):
                     await asyncio.sleep(_PAUSE_S)
-                elif has_messages and waiter is not None:
-                    turn = Turn(source)
-                    waiter.set_result(turn)
-                    await turn.over.wait()
-                    if not turn.has_found:
-                        await asyncio.sleep(_PAUSE_S)
         finally:
             del self._waiters[source]
 
+    @staticmethod
+    async def _give_turn(source: Source, waiters: Waiters) -> bool:
+        """Give the first waiter a turn, and wait until it is over. Returns whether that client has found messages."""
+        # A client that waits for several sources may have a turn at another one already.
+        waiter = next((waiter for waiter in waiters if not waiter.done()), None)
+        if waiter is None:
+            return False
+        turn = Turn(source)
+        waiter.set_result(turn)
+        await turn.over.wait()
+        return turn.has_found
+
     async def _has_messages(self, source: Source) -> bool:
-        """Waits for them. Raises MQClientError."""
+        """Ask the broker, which answers when it has messages or after _HOLD_S. Raises MQClientError, StatusError."""
         header = NotificationRequestHeader(
             consumer_group=source.group,
             topic=source.topic,

@@ -1,7 +1,7 @@
-"""What a proxy has of its cluster: routes, connections, and requests to whoever leads a broker's group now.
+"""The proxy as a client of brokers, ours or Java's: routes, connections, requests to the leader of a broker's group.
 
-It is a client like any other, of our brokers or of Java's. Where a leader is replaced, the request goes to its
-successor within the time that the caller has, unless it may have been carried out already.
+Where a leader is replaced, the request goes to the next leader within the time that the caller has, unless the request
+may have been carried out already.
 """
 
 from __future__ import annotations
@@ -34,16 +34,17 @@ from remoting.frame.command import RemotingCommand
 
 log = logging.getLogger(__name__)
 
-# As long as clients wait for what is no long poll, unless their call says otherwise.
+# RocketMQ's clients wait this long for an answer other than a long poll's, if their call has no deadline.
 TIMEOUT_S: Final = 3.0
 _FORGET_AFTER_S: Final = 300.0  # topics that no client asks for: as long as RocketMQ's proxy keeps them
-_ANSWER_S: Final = 0.1  # of a call's time: what it takes to tell the client
+_ANSWER_S: Final = 0.1  # kept back of a call's time, so that the answer reaches the client
 _PAUSE_S_MIN: Final = 0.02
 _PAUSE_S_MAX: Final = 0.2
-# A leader that was paused or cut off keeps its connections open. Then its successor's registration tells.
+# A leader that was paused or cut off keeps its connections open and answers nothing. After this time the NameServers
+# are asked who leads now.
 _STALLED_AFTER_S: Final = 0.5
 _SUCCESS: Final = frozenset({ResponseCode.SUCCESS})
-# Of a member that does not lead (yet), or a broker that stops: the request was not carried out.
+# Answers of a member that does not lead (yet), or of a broker that stops: the request was not carried out.
 _NOT_LEADING: Final = frozenset({ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SLAVE_NOT_AVAILABLE})
 
 
@@ -58,8 +59,8 @@ class Brokers:
         on_route_change: Callable[[], None] | None = None,
         connect: Connect | None = None,
     ) -> None:
-        """`on_request` gets what brokers ask of the proxy; `on_route_change` hears that some broker has a new leader,
-        or is new."""
+        """`on_request` is called with requests of brokers; `on_route_change` when a route has changed, for example
+        because a broker is new or has a new leader."""
         self._on_route_change = on_route_change
         self._tasks: set[asyncio.Task[None]] = set()
         self._remoting = RemotingClient(on_request=on_request, connect=connect)
@@ -83,7 +84,7 @@ class Brokers:
         await self._remoting.close()
 
     async def fresh_route(self, topic: str) -> TopicRoute:
-        """What the NameServers say now; the cached route while none of them answers. Raises RouteNotFoundError."""
+        """Ask the NameServers for the route; return the cached one if none answers. Raises RouteNotFoundError."""
         try:
             return await self.routes.refresh(topic)
         except TopicUnknownError:
@@ -95,8 +96,10 @@ class Brokers:
             return route
 
     async def leader(self, topic: str, broker_name: str) -> str:
-        """The address of the broker's leader. Raises NoMasterError, RouteNotFoundError, and StatusError where the topic
-        is not on such a broker."""
+        """Return the address of the broker's leader.
+
+        Raises NoMasterError, RouteNotFoundError, and StatusError where the topic is not on that broker.
+        """
         route = await self.routes.route(topic)
         if broker_name not in route.brokers:
             route = await self.routes.refresh(topic)
@@ -119,8 +122,10 @@ class Brokers:
         accept: Collection[int] = _SUCCESS,
         repeat_unknown: bool = False,
     ) -> Answer:
-        """The answer of the broker's leader, of whose codes `accept` are expected. While the group elects, the leader
-        is looked for again and again. `repeat_unknown`: the request may be carried out twice.
+        """Send a request to the broker's leader and return the answer, whose code is one of `accept`.
+
+        While the group elects, look for the leader again and again. With `repeat_unknown` a request that may have been
+        carried out already is sent again as well.
 
         Raises MQClientError, and StatusError as `leader` does.
         """
@@ -133,8 +138,8 @@ class Brokers:
                     *(topic, broker_name, code, fields, body), timeout_s=deadline - loop.time(), accept=accept
                 )
             except MQClientError as error:
-                is_worth_it = was_not_done(error) or (repeat_unknown and error.retriable)
-                if not is_worth_it or loop.time() + pause_s >= deadline:
+                may_repeat = was_not_done(error) or (repeat_unknown and error.retriable)
+                if not may_repeat or loop.time() + pause_s >= deadline:
                     raise
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _PAUSE_S_MAX)
@@ -151,7 +156,7 @@ class Brokers:
         timeout_s: float = TIMEOUT_S,
         accept: Collection[int] = _SUCCESS,
     ) -> Answer:
-        """As `ask`, of the leader that is known now. Raises MQClientError, StatusError."""
+        """Like `ask`, but try once, at the leader that is known now. Raises MQClientError, StatusError."""
         address = await self.leader(topic, broker_name)
         loop = asyncio.get_running_loop()
 
@@ -162,7 +167,7 @@ class Brokers:
             self.spawn(self.look_for_leader(topic))
             watch = loop.call_later(_STALLED_AFTER_S, stalled)
 
-        # An answer that was asked to wait, as to a pop, is not late before its time.
+        # A long poll is not late before its wait is over.
         watch = loop.call_later(max(timeout_s - TIMEOUT_S, 0.0) + _STALLED_AFTER_S, stalled)
         try:
             answer = await self.api.ask(address, code, fields, body, timeout_s=max(timeout_s, 0.001))
@@ -173,23 +178,23 @@ class Brokers:
         return answer
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Runs `work` as a task that ends with this object at the latest."""
+        """Run `work` as a task, which is cancelled when this object closes."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._task_ended)
         return task
 
     async def look_for_leader(self, topic: str) -> None:
-        """Has the next request go to whoever the NameServers name now, if they do."""
+        """Ask the NameServers who leads now, so that the next request goes there. If none answers, nothing changes."""
         with suppress(MQClientError):
             await self.routes.refresh(topic)
 
     def _route_changed(self, route: TopicRoute, before: TopicRoute | None) -> None:
-        for name in before.brokers if before is not None else ():
-            assert before is not None, "it has brokers"
-            replaced, leader = before.master_address(name), route.master_address(name)
-            if replaced is not None and leader is not None and leader != replaced:
-                self._remoting.abort_connection(replaced)
+        if before is not None:
+            for name in before.brokers:
+                replaced, leader = before.master_address(name), route.master_address(name)
+                if replaced is not None and leader is not None and leader != replaced:
+                    self._remoting.abort_connection(replaced)
         if self._on_route_change is not None:
             self._on_route_change()
 
@@ -200,7 +205,7 @@ class Brokers:
 
 
 def was_not_done(error: MQClientError) -> bool:
-    """Whether the request surely was not carried out, and may be by the leader of a moment later."""
+    """Whether the request surely was not carried out, so that it may be sent again, to the next leader."""
     match error:
         case NoMasterError():
             return True
@@ -212,15 +217,15 @@ def was_not_done(error: MQClientError) -> bool:
 
 
 def time_left_s(call: Call) -> float:
-    """For requests to brokers, so that the client has its answer in time."""
+    """Return how long requests to brokers may take for the client to have its answer in time."""
     if call.deadline is None:
         return TIMEOUT_S
     left_s = call.deadline - asyncio.get_running_loop().time() - _ANSWER_S
     return min(max(left_s, 0.05), TIMEOUT_S)
 
 
-def by_broker(route: TopicRoute) -> Mapping[str, tuple[int, int]]:
-    """How many queues can be read, and written to, at each of a topic's brokers, in the order of their names."""
+def queue_counts(route: TopicRoute) -> Mapping[str, tuple[int, int]]:
+    """Count the queues of each broker that can be read, and those that can be written to, sorted by broker name."""
     counts = {name: [0, 0] for name in sorted(route.brokers)}
     for at, queues in enumerate((route.subscribe_queues, route.write_queues)):
         for queue in queues:

@@ -35,25 +35,24 @@ _NO_NAMESRV: Final = (
 
 
 class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A limit of 0 is none, as with RocketMQ."""
+    """Settings of a proxy. Where a setting is a limit, 0 means that there is none, as with RocketMQ."""
 
     namesrv_addr: tuple[str, ...]
     proxy_mode: str = "CLUSTER"
     bind_address: str = "0.0.0.0"
     grpc_server_port: int = 8081
-    advertised_endpoint: Address | None = None  # None: the address that a client has typed
+    advertised_endpoint: Address | None = None  # None: the address by which a client asks
     use_endpoint_port_from_request: bool = True
     grpc_max_inbound_message_size: int = 130 * 1024 * 1024
     grpc_client_idle_time_ms: int = 120_000
     grpc_shutdown_time_seconds: int = 30
-    tls_test_mode_enable: bool | None = (
-        None  # a self-made certificate; None: where only this machine comes in
-    )
+    # Whether to make a certificate; None: only where the proxy listens on loopback.
+    tls_test_mode_enable: bool | None = None
     tls_key_path: str | None = None
     tls_cert_path: str | None = None
     tls_key_password: str = ""
     tls_server_mode: TlsMode = TlsMode.PERMISSIVE
-    believes_prefaces: bool = False  # of a load balancer that speaks the PROXY protocol
+    accept_proxy_protocol: bool = False  # trust what a load balancer says of a client's address
     # Sends
     max_message_size: int = 4 * 1024 * 1024
     enable_message_body_empty_check: bool = True
@@ -95,7 +94,7 @@ def _endpoint(field: str) -> Setting:
         check_diallable(address.host)
         return address
 
-    return Setting(field, read, "HOST:PORT at which clients reach this proxy, or a balancer before it")
+    return Setting(field, read, "HOST:PORT at which clients reach this proxy, or a balancer in front of it")
 
 
 def _read_mode(text: str) -> str:
@@ -105,7 +104,7 @@ def _read_mode(text: str) -> str:
 
 
 def _read_tls_mode(text: str) -> TlsMode:
-    """Not one_of(), which takes the default for a typing error: the port would be open."""
+    """Not one_of(), which takes the default for a mistyped mode: that would open the port to plaintext."""
     return TlsMode(text.lower())
 
 
@@ -128,7 +127,7 @@ PROXY_SETTINGS: Final[Mapping[str, Setting]] = {
     "tlsCertPath": words("tls_cert_path"),
     "tlsKeyPassword": words("tls_key_password"),
     "tls.server.mode": Setting("tls_server_mode", _read_tls_mode, "one of " + ", ".join(TlsMode)),
-    "pyDLedgerProxyProtocol": boolean("believes_prefaces"),
+    "pyDLedgerProxyProtocol": boolean("accept_proxy_protocol"),
     "maxMessageSize": _count("max_message_size", "bytes"),
     "enableMessageBodyEmptyCheck": boolean("enable_message_body_empty_check"),
     "maxUserPropertySize": _count("max_user_property_size", "bytes"),
@@ -169,7 +168,7 @@ def load_proxy_config(
     overrides: Mapping[str, str] | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> tuple[ProxyConfig, list[str]]:
-    """The configuration of a JSON file (None: none) with `overrides` on top, and warnings for the log.
+    """Read the configuration from a JSON file, if one is given, with `overrides` on top. Returns it and warnings.
 
     Raises ConfigError for what cannot be used, and OSError when the file cannot be read.
     """
@@ -192,7 +191,7 @@ def load_proxy_config(
 
 
 def shown_settings(config: ProxyConfig) -> dict[str, str]:
-    """The keys and their values now, a secret apart. As a conf they make the same proxy, the secret apart."""
+    """Return the keys and values in effect, without secrets. A conf file with these makes the same proxy."""
     shown = {}
     for key, setting in PROXY_SETTINGS.items():
         value = getattr(config, setting.field)
@@ -206,7 +205,7 @@ def shown_settings(config: ProxyConfig) -> dict[str, str]:
 
 
 def _load_json(path: str) -> list[Property]:
-    """The pairs of an rmq-proxy.json, as those of a properties file. Raises ConfigError, OSError."""
+    """Read the pairs of an rmq-proxy.json like those of a properties file. Raises ConfigError, OSError."""
     text = Path(path).read_text(encoding="utf-8-sig", errors="replace")
     try:
         found = orjson.loads(text) if text.strip() else {}
@@ -218,7 +217,7 @@ def _load_json(path: str) -> list[Property]:
     for key, value in found.items():
         line = _line_of(key, text)
         if value is None or value == "":
-            continue  # as not there
+            continue  # like a key that is missing
         if isinstance(value, dict | list):
             raise ConfigError(f"{path}:{line}: {key} must be a text, a number, true or false")
         shown = str(value).lower() if isinstance(value, bool) else str(value)
@@ -227,6 +226,6 @@ def _load_json(path: str) -> list[Property]:
 
 
 def _line_of(key: str, text: str) -> int:
-    """0: written with escapes, so nobody knows."""
+    """Return the number of the line with the key; 0 if it is written with escapes, and so not found."""
     found = re.search(rf'"{re.escape(key)}"\s*:', text)
     return text.count("\n", 0, found.start()) + 1 if found else 0

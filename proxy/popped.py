@@ -1,6 +1,7 @@
-"""What is said of popped messages, by handle: done, more time, dead. It is said to whoever leads their broker now.
+"""Acknowledges popped messages, changes their invisible time, and forwards them to the dead letter topic.
 
-A handle says all that is needed: which proxy gave it to the client does not matter.
+Requests go to the leader of the broker that a handle names. A handle has all that they need, so it does not matter
+which proxy gave it to the client.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from remoting.headers.headers import ConsumerSendMsgBackRequestHeader, to_ext_fi
 Failure = MQClientError | StatusError
 FAILURES: Final = (MQClientError, StatusError)
 
-# A queue, or a place in it, that there is not.
+# The broker has no such queue, or no such offset in it.
 _NO_SUCH_MESSAGE: Final = frozenset({ResponseCode.MESSAGE_ILLEGAL, ResponseCode.NO_MESSAGE})
 _DEAD_LETTER_LEVEL: Final = -1
 
@@ -35,14 +36,14 @@ class PoppedMessages:
     async def ack(
         self, group: str, topic: str, handles: Sequence[PopHandle], timeout_s: float
     ) -> list[Failure | None]:
-        """Says that these are done, in one request to each broker. Returns what went wrong with each."""
+        """Acknowledge the messages, with one request to each broker. Returns for each handle the failure, or None."""
         by_broker: dict[str, list[PopHandle]] = {}
         for handle in handles:
             by_broker.setdefault(handle.broker_name, []).append(handle)
-        ends = await asyncio.gather(
-            *(self._ack_at_broker(group, topic, those, timeout_s) for those in by_broker.values())
+        results = await asyncio.gather(
+            *(self._ack_at_broker(group, topic, of_broker, timeout_s) for of_broker in by_broker.values())
         )
-        failures = dict(zip(by_broker, ends, strict=True))
+        failures = dict(zip(by_broker, results, strict=True))
         return [failures[handle.broker_name] for handle in handles]
 
     async def _ack_at_broker(
@@ -64,14 +65,14 @@ class PoppedMessages:
         *,
         suspend: bool = False,
     ) -> PopHandle:
-        """Gives the message so much time from now on. Returns the handle that counts then. Raises Failure."""
+        """Make the message invisible for that time from now on. Returns its new handle. Raises Failure."""
         request = change_request(group, topic, handle, invisible_ms, suspend=suspend)
         return changed_handle(handle, await self._tell(topic, handle.broker_name, request, timeout_s))
 
     async def forward_to_dead_letters(
         self, group: str, topic: str, handle: ReceiptHandle, message_id: str, timeout_s: float
     ) -> None:
-        """The message goes to the group's dead letter topic, and does not come again. Raises Failure."""
+        """Copy the message to the group's dead letter topic, and acknowledge it. Raises Failure."""
         if handle.commit_log_offset == NO_OFFSET:
             raise StatusError(Code.INVALID_RECEIPT_HANDLE, "commit log offset is empty")
         until = asyncio.get_running_loop().time() + timeout_s
@@ -95,7 +96,7 @@ class PoppedMessages:
         await self._tell(topic, handle.pop.broker_name, ack_request(group, topic, [handle.pop]), left_s)
 
     async def _tell(self, topic: str, broker_name: str, request: Request, timeout_s: float) -> Answer:
-        """Told twice, it is as if told once. Raises Failure."""
+        """Send a request that does no harm when it is carried out twice. Raises Failure."""
         code, fields, body = request
         try:
             return await self._brokers.ask(

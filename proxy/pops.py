@@ -1,4 +1,4 @@
-"""Pops messages for a client that receives: of whichever broker of the topic has some first."""
+"""Pops messages for a client that receives: from the first broker of the topic that has some."""
 
 from __future__ import annotations
 
@@ -29,12 +29,15 @@ COUNT_MAX: Final = 32  # of messages; brokers refuse more
 _ANSWER_S_MIN: Final = 0.05
 _ANSWER_S_MAX: Final = 3.0
 _ANSWERS: Final = frozenset({ResponseCode.SUCCESS, ResponseCode.POLLING_TIMEOUT, ResponseCode.PULL_NOT_FOUND})
-_INIT_MODE_MAX: Final = 1  # a group that is new begins with what comes
+_INIT_MODE_MAX: Final = 1  # a new group begins at the end of its queues
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a client asks for. Times are the loop's: it waits `until`, and is to have its answer before `deadline`."""
+    """What a client asks for. It waits for messages `until` then, and its answer must be there before `deadline`.
+
+    Both are times of the event loop's clock.
+    """
 
     group: str
     topic: str
@@ -43,14 +46,14 @@ class Wanted:
     invisible_ms: int
     is_order: bool
     attempt_id: str
-    broker_name: str  # which is asked first
-    is_only: bool  # and no other
+    broker_name: str  # is asked first
+    only_that_broker: bool  # no other is asked
     until: float
     deadline: float
 
 
 class Pops:
-    """Invariant: what was popped is returned, or given back."""
+    """Invariant: a message that was popped is returned to the caller, or given back to its group."""
 
     def __init__(
         self, brokers: Brokers, arrivals: Arrivals, popped: PoppedMessages, give_back_ms: int
@@ -59,18 +62,18 @@ class Pops:
         self._arrivals = arrivals
         self._popped = popped
         self._give_back_ms = give_back_ms
-        self._turn = 0
+        self._round_robin = 0
 
     async def pop(self, wanted: Wanted) -> list[MessageExt]:
-        """Messages of one broker, as they are stored, with their handles in POP_CK; none if none came in time.
+        """Return messages of one broker, as they are stored, with their handles in POP_CK; none if none came in time.
 
-        A broker that cannot be asked is waited for like one that has none. Raises MQClientError if all are such, and
-        StatusError.
+        A broker that cannot be asked counts as one without messages. Raises MQClientError if no broker can be asked,
+        and StatusError.
         """
         loop = asyncio.get_running_loop()
         while True:
             sources = await self._sources(wanted)
-            trouble: list[MQClientError] = []
+            errors: list[MQClientError] = []
             for source in sources:
                 try:
                     if messages := await self._pop_at(source, wanted):
@@ -78,42 +81,47 @@ class Pops:
                 except MQClientError as error:
                     if not error.retriable:
                         raise
-                    trouble.append(error)
+                    errors.append(error)
             if loop.time() >= wanted.until or self._arrivals.has_ended:
-                if len(trouble) == len(sources):
-                    raise trouble[0]
+                if len(errors) == len(sources):
+                    raise errors[0]
                 return []
             async with self._arrivals.turn(sources, wanted.until) as turn:
-                if turn is None and not trouble:
+                if turn is None and not errors:
                     return []
                 if turn is not None and (messages := await self._pop_in_turn(turn.source, wanted)):
                     turn.has_found = True
                     return messages
 
     async def _sources(self, wanted: Wanted) -> list[Source]:
-        """Raises StatusError where the topic may not be read, MQClientError where it is not known."""
+        """List the sources in the order in which they are asked.
+
+        Raises StatusError where the topic may not be read, MQClientError where it is not known.
+        """
         route = await self._brokers.routes.route(wanted.topic)
         names = list(dict.fromkeys(queue.broker_name for queue in route.subscribe_queues))
         if not names:
             raise StatusError(Code.FORBIDDEN, f"no readable queue of topic {wanted.topic}")
-        self._turn += 1
-        first = names.index(wanted.broker_name) if wanted.broker_name in names else self._turn % len(names)
+        self._round_robin += 1
+        first = (
+            names.index(wanted.broker_name) if wanted.broker_name in names else self._round_robin % len(names)
+        )
         names = names[first:] + names[:first]
-        if wanted.is_only and wanted.broker_name in names:
+        if wanted.only_that_broker and wanted.broker_name in names:
             names = names[:1]
         return [Source(wanted.group, wanted.topic, name, wanted.is_order) for name in names]
 
     async def _pop_in_turn(self, source: Source, wanted: Wanted) -> list[MessageExt]:
-        """Raises MQClientError."""
+        """Like _pop_at(), but after a retriable error return nothing: all sources are looked at again."""
         try:
             return await self._pop_at(source, wanted)
         except MQClientError as error:
             if not error.retriable:
                 raise
-            return []  # all are looked at again
+            return []
 
     def give_back(self, wanted: Wanted, messages: Sequence[MessageExt]) -> None:
-        """These did not reach the client: the group gets them again soon, and it counts as no attempt."""
+        """Give back messages that did not reach the client. The group gets them again soon; that is no attempt."""
         for message in messages:
             self._brokers.spawn(self._give_back(wanted, handle_of(message)))
 
@@ -126,7 +134,7 @@ class Pops:
             log.info("not given back handle=%s reason=%s", handle, error)
 
     async def _pop_at(self, source: Source, wanted: Wanted) -> list[MessageExt]:
-        """What is there now. Raises MQClientError."""
+        """Pop what the broker has now. If the client goes away meanwhile, that is given back. Raises MQClientError."""
         popping = asyncio.get_running_loop().create_task(self._request(source, wanted))
         try:
             return await asyncio.shield(popping)
@@ -140,7 +148,7 @@ class Pops:
             self.give_back(wanted, await popping)
 
     async def _request(self, source: Source, wanted: Wanted) -> list[MessageExt]:
-        """Raises MQClientError."""
+        """Send the POP_MESSAGE. Raises MQClientError."""
         header = PopMessageRequestHeader(
             consumer_group=wanted.group,
             topic=wanted.topic,

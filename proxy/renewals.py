@@ -1,7 +1,7 @@
-"""More time for messages that push consumers have: their clients leave it to the proxy to ask for it.
+"""Renews the invisible time of messages that push consumers work on: their clients leave that to the proxy.
 
-Only this does a proxy know alone. If it stops, a message comes again once its time is over, unless it is acknowledged
-before that: which needs no proxy's memory.
+Leases are the only thing that no other proxy knows. If this one stops, a message comes again when its time is over,
+unless it is acknowledged before that; an acknowledgement needs no lease.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from proxy.popped import FAILURES, PoppedMessages
 
 log = logging.getLogger(__name__)
 
-# What a message gets the first time, the second time and so on: RocketMQ's.
+# The invisible times that the first renewal of a message asks for, the second one and so on: RocketMQ's.
 _SLICES_S: Final = (60, 180, 300, 600, 1800, 3600)
 _TIMEOUT_S: Final = 3.0
-_AT_ONCE_MAX: Final = 64
+_AT_ONCE_MAX: Final = 64  # requests to brokers
 
 
 class MessageKey(NamedTuple):
@@ -38,21 +38,24 @@ class MessageKey(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """`handle` counts now. `renewing` is there while more time is asked for."""
+    """A message that a client has. `handle` is its newest one; `renewing` is the task that renews it now.
+
+    Times are of the event loop's clock.
+    """
 
     key: MessageKey
     client_id: str
     handle: PopHandle
     first_pop_time: int
-    renew_at: float  # of the loop's time, as all times here
-    until: float  # from then on the message is left to itself
-    count: int = 0
-    failures: int = 0
+    renew_at: float
+    until: float  # it is not renewed after that
+    count: int = 0  # of renewals
+    failures: int = 0  # since the last renewal
     renewing: asyncio.Task[None] | None = None
 
 
 class Renewals:
-    """Invariant: after `close` no message gets more time, and no task is left."""
+    """Invariant: after `close` no message is renewed, and no task is left."""
 
     def __init__(self, config: ProxyConfig, popped: PoppedMessages) -> None:
         self._config = config
@@ -68,7 +71,7 @@ class Renewals:
         self._spawn(self._renew_all())
 
     async def close(self) -> None:
-        """What clients have stays theirs until its time is over: they may go on with another proxy."""
+        """Stop renewing. Clients keep their messages until the time is over: they may go on with another proxy."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -77,7 +80,7 @@ class Renewals:
     # -- what clients have -------------------------------------------------------------------------------------
 
     def hold(self, client_id: str, group: str, topic: str, handle: PopHandle) -> None:
-        """The client has the message from now on, for as long as its handle says."""
+        """Begin a lease: the client has the message from now on, at first for the time that the handle says."""
         now = asyncio.get_running_loop().time()
         key = _key(group, topic, handle)
         self._leases[key] = Lease(
@@ -85,12 +88,12 @@ class Renewals:
             client_id,
             handle,
             handle.pop_time,
-            now + self._renewed_after_s(handle.invisible_ms / 1000),
+            now + self._renew_after_s(handle.invisible_ms / 1000),
             now + self._config.renew_max_time_ms / 1000,
         )
 
     async def take(self, group: str, topic: str, handle: PopHandle) -> Lease | None:
-        """Gives the message no more time. Returns what is known of it here."""
+        """End the lease, and return it. Returns None if there is none, or the handle is of an earlier pop."""
         key = _key(group, topic, handle)
         lease = self._leases.get(key)
         if lease is None or handle.pop_time < lease.first_pop_time:
@@ -101,19 +104,19 @@ class Renewals:
         return lease
 
     def put_back(self, lease: Lease | None) -> None:
-        """What it was taken for has failed."""
+        """Go on with a lease, because what it was taken for has failed."""
         if lease is not None:
             self._leases.setdefault(lease.key, lease)
 
     def client_gone(self, client_id: str) -> None:
-        """Others get its messages soon."""
+        """Give back the messages that the client had, so that others get them soon."""
         for lease in [lease for lease in self._leases.values() if lease.client_id == client_id]:
             del self._leases[lease.key]
             self._spawn(self._give_back(lease))
 
     # -- renewing ----------------------------------------------------------------------------------------------
 
-    def _renewed_after_s(self, invisible_s: float) -> float:
+    def _renew_after_s(self, invisible_s: float) -> float:
         return max(invisible_s - self._config.renew_ahead_time_ms / 1000, 0.0)
 
     async def _renew_all(self) -> None:
@@ -141,7 +144,7 @@ class Renewals:
         else:
             lease.failures = 0
             lease.count += 1
-            lease.renew_at = asyncio.get_running_loop().time() + self._renewed_after_s(slice_s)
+            lease.renew_at = asyncio.get_running_loop().time() + self._renew_after_s(slice_s)
         finally:
             lease.renewing = None
 

@@ -33,7 +33,7 @@ from remoting.tls import ServerTls, TlsError, TlsFiles, TlsMode, self_made_tls
 
 log = logging.getLogger(__name__)
 
-# What RocketMQ's proxy sets itself; from a client it would be a lie.
+# Metadata that RocketMQ's proxy sets itself. What a client puts there is not believed.
 HIDDEN_METADATA: Final = (
     "rpc-remote-address",
     "rpc-local-address",
@@ -50,7 +50,7 @@ class Proxy:
     def __init__(
         self, config: ProxyConfig, *, tls: ServerTls | None = None, connect: Connect | None = None
     ) -> None:
-        """`tls`: None: plaintext alone."""
+        """Without `tls` the port takes plaintext only."""
         self._config = config
         self._has_tls = tls is not None
         self.sessions = Sessions(config.channel_expired_timeout_ms / 1000)
@@ -91,7 +91,7 @@ class Proxy:
             hidden_metadata=HIDDEN_METADATA,
             message_size_max=config.grpc_max_inbound_message_size,
             idle_seconds=config.grpc_client_idle_time_ms / 1000,
-            believes_prefaces=config.believes_prefaces,
+            accept_proxy_protocol=config.accept_proxy_protocol,
         )
 
     @property
@@ -132,7 +132,7 @@ class Proxy:
 
 
 def tls_of(config: ProxyConfig) -> ServerTls | None:
-    """As the conf says; None: plaintext alone. Raises TlsError."""
+    """Make the TLS side of the port as the conf asks; None: the port takes plaintext only. Raises TlsError."""
     mode = config.tls_server_mode
     if mode is TlsMode.DISABLED:
         return None

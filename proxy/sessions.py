@@ -1,4 +1,4 @@
-"""What clients said of themselves, by client id, and the Telemetry streams by which they can be spoken to.
+"""Sessions of clients, by client id: the settings that a client has sent, and the Telemetry stream that reaches it.
 
 Nothing here is needed to serve a request: a client goes on with a proxy that has never heard of it. Times are the
 caller's, in seconds.
@@ -18,7 +18,7 @@ COUNT_MAX: Final = 20_000
 
 @dataclass(slots=True)
 class Session:
-    """`settings`: as the client sent them; None until it has. `stream`: the newest one that is open."""
+    """`settings`: as the client sent them, None until it has. `stream`: its newest Telemetry stream that is open."""
 
     client_id: str
     seen: float
@@ -27,7 +27,7 @@ class Session:
 
     @property
     def topics(self) -> list[str]:
-        """To which a producer says that it sends."""
+        """The topics to which a producer says that it sends."""
         return [] if self.settings is None else [topic.name for topic in self.settings.publishing.topics]
 
 
@@ -38,7 +38,7 @@ class Sessions:
 
     def __init__(self, expire_after_s: float) -> None:
         self._expire_after_s = expire_after_s
-        self.on_client_gone: Callable[[str], None] | None = None  # with its id
+        self.on_client_gone: Callable[[str], None] | None = None  # called with its client id
         self._sessions: dict[str, Session] = {}
         self._producers: dict[str, dict[str, Session]] = {}
 
@@ -49,7 +49,7 @@ class Sessions:
         return self._sessions.get(client_id)
 
     def seen(self, client_id: str, now: float) -> Session:
-        """The client's session, begun if there is none."""
+        """Note that the client was heard of. Returns its session, a new one if it had none."""
         session = self._sessions.pop(client_id, None)
         if session is None:
             self._make_room()
@@ -59,13 +59,14 @@ class Sessions:
         return session
 
     def _make_room(self) -> None:
-        """Forget the client that was not heard of for longest, where they are too many. Streams have other bounds."""
+        """If there are too many clients, forget one: of those without a stream, the one that was silent for longest."""
         if len(self._sessions) >= COUNT_MAX:
             without_stream = (each.client_id for each in self._sessions.values() if each.stream is None)
             if (client_id := next(without_stream, None)) is not None:
                 self.forget(client_id)
 
     def settings_came(self, client_id: str, stream: Call, settings: Settings, now: float) -> None:
+        """Keep the client's settings and stream in place of earlier ones."""
         session = self.seen(client_id, now)
         self._leave_topics(session)
         session.settings, session.stream = settings, stream
@@ -73,13 +74,13 @@ class Sessions:
             self._producers.setdefault(topic, {})[client_id] = session
 
     def stream_closed(self, client_id: str, stream: Call) -> None:
-        """What the client said still counts: it may open another one."""
+        """Forget the stream, and keep the settings: the client may open another stream."""
         session = self._sessions.get(client_id)
         if session is not None and session.stream is stream:
             session.stream = None
 
     def forget(self, client_id: str) -> None:
-        """The client has said that it ends, or has not been heard of for long."""
+        """Forget a client that has said that it ends, or was silent for too long."""
         session = self._sessions.pop(client_id, None)
         if session is not None:
             self._leave_topics(session)
@@ -87,7 +88,7 @@ class Sessions:
             self.on_client_gone(client_id)
 
     def expire(self, now: float) -> list[str]:
-        """Forgets the clients that have neither a stream nor been heard of for long, and returns their ids."""
+        """Forget the clients that have no stream and were silent for too long. Returns their ids."""
         expired = [
             session.client_id
             for session in self._sessions.values()
@@ -98,7 +99,7 @@ class Sessions:
         return expired
 
     def published_topics(self) -> list[str]:
-        """Those of producers that can be spoken to."""
+        """Return the topics of producers that have an open stream."""
         return sorted(
             topic
             for topic, sessions in self._producers.items()
@@ -106,7 +107,7 @@ class Sessions:
         )
 
     def next_producer(self, topic: str) -> Session | None:
-        """A producer of this topic that can be spoken to, another one each time."""
+        """Return a producer of the topic that has an open stream, another one each time; None if there is none."""
         sessions = self._producers.get(topic, {})
         for client_id, session in list(sessions.items()):
             if session.stream is not None:

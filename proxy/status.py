@@ -1,4 +1,4 @@
-"""What an answer's Status says: the one place where what went wrong becomes a code of the v2 API."""
+"""The Status of an answer: the one place where errors become codes of the v2 API."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from proxy.protocol.definition import Code, Status
 from remoting.codes import ResponseCode
 from remoting.errors import RemotingTimeoutError
 
-# Codes of brokers; all others are INTERNAL_SERVER_ERROR.
+# By the codes of brokers. All others become INTERNAL_SERVER_ERROR.
 _CODES: Final[Mapping[int, Code]] = {
     ResponseCode.SYSTEM_BUSY: Code.TOO_MANY_REQUESTS,
     ResponseCode.POLLING_FULL: Code.TOO_MANY_REQUESTS,
@@ -38,12 +38,12 @@ class StatusError(Exception):
 
 
 def status(code: Code, message: str = "") -> Status:
-    """Clients show the message; without one it is the code's name, as with RocketMQ."""
+    """Make a Status. Clients show its message; without one it is the code's name, as with RocketMQ."""
     return Status(code=code, message=message or Code.Name(code))
 
 
 def status_of(error: StatusError | MQClientError) -> Status:
-    """What the client is told of an error that a service or a broker ended in."""
+    """Make the Status that tells a client of an error of a service or a broker."""
     match error:
         case StatusError():
             return status(error.code, error.message)

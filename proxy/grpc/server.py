@@ -31,12 +31,11 @@ class GrpcServer:
         hidden_metadata: Collection[str] = (),
         message_size_max: int = MESSAGE_SIZE_MAX,
         idle_seconds: float = IDLE_SECONDS,
-        believes_prefaces: bool = False,
+        accept_proxy_protocol: bool = False,
     ) -> None:
         """`hidden_metadata`: names of fields that handlers never see, because clients must not set them.
-        `tls`: None: the port takes plaintext alone. `idle_seconds`: without a call a connection is
-        closed after that time. `believes_prefaces`: a load balancer says by the PROXY protocol
-        where a client is.
+        Without `tls` the port takes plaintext only. A connection without a call is closed after `idle_seconds`.
+        With `accept_proxy_protocol` a load balancer may say where a client is.
         """
         self.handlers = handlers
         self.hidden_metadata = frozenset(hidden_metadata)
@@ -45,7 +44,7 @@ class GrpcServer:
         self._host = host
         self.idle_seconds = idle_seconds
         self._tls = tls
-        self._believes_prefaces = believes_prefaces
+        self._accept_proxy_protocol = accept_proxy_protocol
         self._connections: set[GrpcConnection] = set()
         self._server: asyncio.Server | FirstBytesListener | None = None
         self._look_handle: asyncio.TimerHandle | None = None
@@ -57,7 +56,7 @@ class GrpcServer:
 
     async def start(self) -> None:
         """Bind and listen. Raises OSError, for instance for a port that is taken."""
-        if self._tls is None and not self._believes_prefaces:
+        if self._tls is None and not self._accept_proxy_protocol:
             self._server = await listen(self._make_protocol, self._host, self.port, backlog=1024)
         else:
             self._server = await listen_for_both(
@@ -65,7 +64,7 @@ class GrpcServer:
                 self._host,
                 self.port,
                 self._tls,
-                make_for_source=self._make_protocol if self._believes_prefaces else None,
+                make_for_source=self._make_protocol if self._accept_proxy_protocol else None,
                 backlog=1024,
             )
         self.port = self._server.sockets[0].getsockname()[1]

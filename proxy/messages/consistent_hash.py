@@ -1,6 +1,6 @@
-"""Which of a topic's queues has a message group: Guava's consistentHash of Java's hashCode, as in RocketMQ's proxy.
+"""The queue of a message group: Guava's consistentHash of Java's hashCode, as in RocketMQ's proxy.
 
-Clients hash by themselves as well, each language its own way; only a hash of the proxies keeps a group on one queue.
+Clients hash as well, each language in its own way. Only a hash made by proxies keeps a message group on one queue.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _MASK: Final = (1 << 64) - 1
 
 
 def bucket_of(message_group: str, buckets: int) -> int:
-    """From 0 to `buckets` - 1. With one bucket more, one group in `buckets` + 1 moves."""
+    """Return a number from 0 to `buckets` - 1. With one bucket more, one group in `buckets` + 1 moves."""
     return consistent_hash(java_hash(message_group), buckets)
 
 

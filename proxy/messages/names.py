@@ -8,7 +8,7 @@ from proxy.status import StatusError
 
 
 def check_topic(resource: Resource) -> str:
-    """Returns the topic's name. Raises StatusError for one that is none, or the system's."""
+    """Return the topic's name. Raises StatusError for a name that is not allowed, or the system's."""
     topic = resource.name
     if (fault := topic_fault(topic)) is not None:
         raise StatusError(Code.ILLEGAL_TOPIC, fault)
@@ -18,7 +18,7 @@ def check_topic(resource: Resource) -> str:
 
 
 def check_group(resource: Resource) -> str:
-    """Returns the consumer group's name. Raises StatusError for one that is none, or the system's."""
+    """Return the consumer group's name. Raises StatusError for a name that is not allowed, or the system's."""
     group = resource.name
     if (fault := group_fault(group)) is not None:
         raise StatusError(Code.ILLEGAL_CONSUMER_GROUP, fault)

@@ -12,10 +12,10 @@ from message.names import AUTO_CREATE_TOPIC_KEY_TOPIC
 from message.properties import PROPERTIES_LENGTH_MAX
 from message.sys_flag import COMPRESSED_FLAG, TRANSACTION_PREPARED_TYPE
 from proxy.config import ProxyConfig
+from proxy.messages.times import TIMESTAMP_MS_MAX
 from proxy.protocol.definition import Code, Encoding, Message, MessageType, SystemProperties
 from proxy.status import StatusError
 
-_MS_MAX: Final = 253_402_300_799_999  # the last one of the year 9999, as Timestamp has it
 _DELAYS: Final = frozenset(
     {const.DELAY_TIME_LEVEL, const.TIMER_DELIVER_MS, const.TIMER_DELAY_MS, const.TIMER_DELAY_SEC}
 )
@@ -61,7 +61,7 @@ class OutgoingMessage:
 def outgoing_message(
     message: Message, topic: str, peer: str, now_ms: int, config: ProxyConfig
 ) -> OutgoingMessage:
-    """Raises StatusError for the first rule that the message breaks."""
+    """Check and convert a message. Raises StatusError for the first rule that it breaks."""
     _check_body(message.body, config)
     system = message.system_properties
     properties = _user_properties(message, config)
@@ -90,7 +90,7 @@ def outgoing_message(
         properties[const.TRACE_CONTEXT] = system.trace_context
     properties[const.BORN_HOST] = system.born_host.strip() or peer
     born_ms = system.born_timestamp.seconds * 1000 + system.born_timestamp.nanos // 1_000_000
-    if 0 < born_ms <= _MS_MAX:
+    if 0 < born_ms <= TIMESTAMP_MS_MAX:
         properties[const.BORN_TIMESTAMP] = str(born_ms)
     else:
         born_ms = now_ms
@@ -104,7 +104,7 @@ def outgoing_message(
 
 
 def check_type(message: OutgoingMessage, topic_type: str) -> None:
-    """Raises StatusError where the topic is for messages of another type."""
+    """Raise StatusError if the topic is for messages of another type."""
     actual = MessageType.Name(message.type)
     if topic_type not in (actual, "MIXED"):
         raise StatusError(
@@ -124,7 +124,10 @@ def _check_body(body: bytes, config: ProxyConfig) -> None:
 
 
 def _user_properties(message: Message, config: ProxyConfig) -> dict[str, str]:
-    """Raises StatusError for these, and for the tag and the keys, which share their limit."""
+    """Return the user properties. Checks them, and the tag and the keys, which count towards the same limit.
+
+    Raises StatusError.
+    """
     own = message.user_properties
     system = message.system_properties
     if len(own) > config.user_property_max_num:
@@ -207,7 +210,7 @@ def _check_no_control(code: Code, what: str, text: str) -> None:
 
 
 def _check_pairs(properties: Mapping[str, str]) -> None:
-    """What the client has no say in is checked here, too: a trace context may be anything."""
+    """Check all properties together, with those that have no check of their own, such as the trace context."""
     text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
     if text.count("\x01") != len(properties) or text.count("\x02") != len(properties):
         raise StatusError(Code.BAD_REQUEST, "born host or trace context holds a control character")
@@ -220,7 +223,7 @@ def _check_pairs(properties: Mapping[str, str]) -> None:
 
 
 def _type_of(properties: Mapping[str, str]) -> MessageType:
-    """As consumers will see it."""
+    """Return the type that consumers will see."""
     if properties.get(const.TRANSACTION_PREPARED) == "true":
         return MessageType.TRANSACTION
     if not _DELAYS.isdisjoint(properties):

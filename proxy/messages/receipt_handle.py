@@ -1,6 +1,7 @@
-"""What a gRPC client acknowledges a message by: the handle of a pop, and where the message lies in the commit log.
+"""The receipt handle, by which a gRPC client acknowledges a message: the handle of its pop, and its commit log offset.
 
-Clients take it for any text. It says all that an acknowledgement needs, so any proxy can take it, also after a restart.
+To clients it is a text without meaning. It holds all that an acknowledgement needs, so any proxy can take it, also
+after a restart.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from typing import Final, NamedTuple
 from message.decoder import MessageExt
 from message.pop_handle import PopHandle
 from mqclient.popped_messages import handle_of
+from proxy.protocol.definition import Code
+from proxy.status import StatusError
 
 NO_OFFSET: Final = -1
-# More than one pop looks at.
+# More than lies between the first and the last message of a pop.
 _DISTANCE_MAX: Final = 1 << 16
 _OFFSET_DIGITS_MAX: Final = 18
 
@@ -23,7 +26,7 @@ class ReceiptHandle(NamedTuple):
 
     @classmethod
     def of(cls, message: MessageExt) -> ReceiptHandle:
-        """Of a popped message. Raises ValueError."""
+        """Make the handle of a popped message. Raises ValueError for a message that was not popped."""
         return cls(handle_of(message), message.phy_offset)
 
     def encode(self) -> str:
@@ -32,7 +35,7 @@ class ReceiptHandle(NamedTuple):
 
     @classmethod
     def decode(cls, text: str) -> ReceiptHandle:
-        """Raises ValueError for what is none."""
+        """Raises ValueError for a text that is no receipt handle."""
         words = text.split(" ")
         pop = PopHandle.decode(" ".join(words[:8]))
         if pop.queue_offset is None or len(words) > 9:
@@ -45,3 +48,11 @@ class ReceiptHandle(NamedTuple):
         if not (digits.isascii() and digits.isdigit() and len(digits) <= _OFFSET_DIGITS_MAX):
             raise ValueError(f"{digits!r:.40} is no commit log offset")
         return cls(pop, int(digits))
+
+
+def check_receipt_handle(text: str) -> ReceiptHandle:
+    """Return the handle that a client has sent. Raises StatusError for a text that is none."""
+    try:
+        return ReceiptHandle.decode(text)
+    except ValueError as error:
+        raise StatusError(Code.INVALID_RECEIPT_HANDLE, f"no receipt handle: {error}") from None

@@ -1,4 +1,4 @@
-"""The settings that a client is answered: its own, with what the proxy and the broker decide."""
+"""The settings in the answer to a client: its own, and what the proxy and the brokers decide."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from proxy.config import ProxyConfig
+from proxy.messages.times import set_ms
 from proxy.protocol.definition import Settings
 from remoting.bodies.bodies import SubscriptionGroupConfig
 
@@ -36,7 +37,7 @@ def consumer_settings(own: Settings, config: ProxyConfig, group: SubscriptionGro
     subscription = merged.subscription
     subscription.fifo = bool(group.consume_message_orderly)
     subscription.receive_batch_size = config.grpc_client_consumer_long_polling_batch_size
-    _set_ms(subscription.long_polling_timeout, config.grpc_client_consumer_max_long_polling_timeout_ms)
+    set_ms(subscription.long_polling_timeout, config.grpc_client_consumer_max_long_polling_timeout_ms)
     merged.backoff_policy.max_attempts = group.retry_max_times + 1
     retry = group.group_retry_policy or {}
     if retry.get("type") == "EXPONENTIAL":
@@ -54,12 +55,12 @@ def consumer_settings(own: Settings, config: ProxyConfig, group: SubscriptionGro
     backoff = merged.backoff_policy.customized_backoff
     backoff.ClearField("next")
     for ms in nexts if isinstance(nexts, Sequence) else _CUSTOMIZED_MS:
-        _set_ms(backoff.next.add(), int(ms))
+        set_ms(backoff.next.add(), int(ms))
     return merged
 
 
 def _copy(own: Settings) -> Settings:
-    """With `metric`, without which some clients take no settings: what they measure is not collected here."""
+    """Copy the settings, and add `metric`: some clients take none without it. Their measurements are not collected."""
     merged = Settings()
     merged.CopyFrom(own)
     merged.metric.on = False
@@ -67,10 +68,6 @@ def _copy(own: Settings) -> Settings:
 
 
 def _set_exponential(backoff: Any, *, initial_ms: int, max_ms: int, multiplier: float) -> None:
-    _set_ms(backoff.initial, initial_ms)
-    _set_ms(backoff.max, max_ms)
+    set_ms(backoff.initial, initial_ms)
+    set_ms(backoff.max, max_ms)
     backoff.multiplier = multiplier
-
-
-def _set_ms(duration: Any, ms: int) -> None:
-    duration.seconds, duration.nanos = ms // 1000, ms % 1000 * 1_000_000

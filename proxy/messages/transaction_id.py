@@ -11,7 +11,7 @@ _DIGITS_MAX: Final = 18
 
 
 class TransactionId(NamedTuple):
-    """Its words are joined with blanks, and encoded in base64."""
+    """As a text: the words, joined with blanks, in base64."""
 
     broker_name: str
     queue_offset: int  # of the prepared message
@@ -24,7 +24,7 @@ class TransactionId(NamedTuple):
 
     @classmethod
     def decode(cls, text: str) -> TransactionId:
-        """Raises ValueError for what is none."""
+        """Raises ValueError for a text that is no id of ours."""
         try:
             version, broker_name, queue_offset, phy_offset, message_id = (
                 urlsafe_b64decode(text.encode()).decode().split(" ", 4)

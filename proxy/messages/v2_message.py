@@ -12,16 +12,15 @@ from message.compression import decompress
 from message.decoder import MessageExt
 from message.errors import MessageError
 from message.sys_flag import COMPRESSED_FLAG
-from proxy.messages.times import set_ms
+from proxy.messages.times import TIMESTAMP_MS_MAX, set_ms
 from proxy.protocol.definition import DigestType, Encoding, Message, MessageType
 
 log = logging.getLogger(__name__)
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
-# Clients of three languages receive 4 MiB at most, with all that is around the body.
+# Clients of three languages take messages of 4 MiB at most, all fields included.
 _PLAIN_SIZE_MAX: Final = (4 << 20) - (64 << 10)
 _DIGITS_MAX: Final = 18
-_MS_MAX: Final = 253_402_300_799_999  # the last one of the year 9999, as Timestamp has it
 _PRIORITY_MAX: Final = 2**31 - 1
 _TYPE_PROPERTIES: Final = (
     (const.DELAY_TIME_LEVEL, MessageType.DELAY),
@@ -34,7 +33,7 @@ _TYPE_PROPERTIES: Final = (
 
 
 def v2_message(message: MessageExt, receipt_handle: str = "") -> Message:
-    """Its body may be compressed, as it is stored."""
+    """Convert a stored message. Its body may still be compressed."""
     properties = message.properties
     v2 = Message()
     v2.topic.name = message.topic
@@ -57,7 +56,7 @@ def v2_message(message: MessageExt, receipt_handle: str = "") -> Message:
     system.born_host = properties.get(const.BORN_HOST) or message.born_host.rpartition(":")[0]
     set_ms(system.store_timestamp, message.store_timestamp)
     system.store_host = message.store_host
-    if (deliver_ms := _number(properties.get(const.TIMER_DELIVER_MS), _MS_MAX)) is not None:
+    if (deliver_ms := _number(properties.get(const.TIMER_DELIVER_MS), TIMESTAMP_MS_MAX)) is not None:
         set_ms(system.delivery_timestamp, deliver_ms)
     if receipt_handle:
         system.receipt_handle = receipt_handle
@@ -79,8 +78,9 @@ def v2_message(message: MessageExt, receipt_handle: str = "") -> Message:
 
 
 def _body(message: MessageExt) -> tuple[bytes, Encoding]:
-    """What gRPC clients call GZIP is gzip for some of them, and what producers of Remoting compress never is: these
-    bodies are inflated.
+    """Return the body and its encoding.
+
+    Some clients read nothing but gzip as GZIP, and Remoting producers write none. So their bodies are inflated.
     """
     body = message.body
     if not message.sys_flag & COMPRESSED_FLAG or not body:
@@ -107,7 +107,7 @@ def _message_type(message: MessageExt) -> MessageType:
 
 
 def _number(text: str | None, most: int) -> int | None:
-    """None for what is none, or more than `most`: its sender may have written anything."""
+    """Return the number; None if the text is none, or it is above `most`: its sender may have written anything."""
     if text is None or not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
         return None
     return number if (number := int(text)) <= most else None

@@ -1,6 +1,6 @@
-"""AckMessage and ChangeInvisibleDuration: a message is done, or its consumer wants it for another time.
+"""AckMessage and ChangeInvisibleDuration: a message is done, or its consumer asks for another invisible time.
 
-The handle says where to say so. It is good at any proxy, and whoever leads its broker's group now.
+The receipt handle names the broker. Any proxy takes it, and any leader of that broker's group.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from proxy.brokers import time_left_s
 from proxy.config import ProxyConfig
 from proxy.grpc.call import Call
 from proxy.messages.names import check_group, check_topic
-from proxy.messages.receipt_handle import ReceiptHandle
+from proxy.messages.receipt_handle import ReceiptHandle, check_receipt_handle
 from proxy.messages.times import duration_ms
 from proxy.popped import FAILURES, PoppedMessages
 from proxy.protocol.definition import Code
@@ -35,7 +35,7 @@ class AckService:
         self._renewals = renewals
 
     async def ack_message(self, request: AckMessageRequest, call: Call) -> AckMessageResponse:
-        """Says of each entry how it ended."""
+        """Acknowledge the messages. The answer has a status for each entry."""
         topic, group = check_topic(request.topic), check_group(request.group)
         if not request.entries:
             raise StatusError(Code.BAD_REQUEST, "no entries: name the messages to acknowledge")
@@ -73,7 +73,7 @@ class AckService:
     async def change_invisible_duration(
         self, request: ChangeInvisibleDurationRequest, call: Call
     ) -> ChangeInvisibleDurationResponse:
-        """Answers the handle that counts from now on. After a failure it is the one that came: clients take it over."""
+        """Answer the new handle; after a failure the one that came, since clients go on with what they get."""
         try:
             receipt_handle = await self._change(request, call)
         except FAILURES as error:
@@ -83,7 +83,7 @@ class AckService:
         return ChangeInvisibleDurationResponse(status=status(Code.OK), receipt_handle=receipt_handle)
 
     async def _change(self, request: ChangeInvisibleDurationRequest, call: Call) -> str:
-        """Returns the new handle. Raises Failure."""
+        """Change the invisible time. Returns the new handle. Raises Failure."""
         topic, group = check_topic(request.topic), check_group(request.group)
         invisible_ms, most = duration_ms(request.invisible_duration), self._config.max_invisible_time_ms
         if invisible_ms < 0:
@@ -103,11 +103,11 @@ class AckService:
         return handle._replace(pop=changed).encode()
 
     async def _take(self, group: str, topic: str, receipt_handle: str) -> tuple[ReceiptHandle, Lease | None]:
-        """What the handle says, and what this proxy knows better. Raises StatusError for one that is no good."""
-        try:
-            handle = ReceiptHandle.decode(receipt_handle)
-        except ValueError as error:
-            raise StatusError(Code.INVALID_RECEIPT_HANDLE, f"no receipt handle: {error}") from None
+        """Decode the handle, and end the lease of its message, if there is one: its handle may be newer.
+
+        Raises StatusError for a handle that is invalid or has expired.
+        """
+        handle = check_receipt_handle(receipt_handle)
         lease = await self._renewals.take(group, topic, handle.pop)
         if lease is None and handle.pop.pop_time + handle.pop.invisible_ms <= time.time_ns() // 1_000_000:
             raise StatusError(Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired")

@@ -1,11 +1,11 @@
-"""ForwardMessageToDeadLetterQueue: a consumer that could not do with a message after its last attempt gives it up."""
+"""ForwardMessageToDeadLetterQueue: a consumer gives up a message after its last attempt."""
 
 from __future__ import annotations
 
 from proxy.brokers import time_left_s
 from proxy.grpc.call import Call
 from proxy.messages.names import check_group, check_topic
-from proxy.messages.receipt_handle import ReceiptHandle
+from proxy.messages.receipt_handle import check_receipt_handle
 from proxy.popped import PoppedMessages
 from proxy.protocol.definition import Code
 from proxy.protocol.service import (
@@ -13,7 +13,7 @@ from proxy.protocol.service import (
     ForwardMessageToDeadLetterQueueResponse,
 )
 from proxy.renewals import Renewals
-from proxy.status import StatusError, status
+from proxy.status import status
 
 
 class DeadLetterService:
@@ -25,10 +25,7 @@ class DeadLetterService:
         self, request: ForwardMessageToDeadLetterQueueRequest, call: Call
     ) -> ForwardMessageToDeadLetterQueueResponse:
         topic, group = check_topic(request.topic), check_group(request.group)
-        try:
-            handle = ReceiptHandle.decode(request.receipt_handle)
-        except ValueError as error:
-            raise StatusError(Code.INVALID_RECEIPT_HANDLE, f"no receipt handle: {error}") from None
+        handle = check_receipt_handle(request.receipt_handle)
         lease = await self._renewals.take(group, topic, handle.pop)
         if lease is not None:
             handle = handle._replace(pop=lease.handle)

@@ -32,7 +32,7 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 
 
 def client_id_of(call: Call) -> str:
-    """Raises StatusError where a client does not say who it is, or in too many words: ids are kept."""
+    """Return the client's id. Raises StatusError if it is missing, or too long to be kept."""
     client_id = call.metadata.get(CLIENT_ID, "")
     if not client_id.strip():
         raise StatusError(Code.CLIENT_ID_REQUIRED, f"client id cannot be empty: send the header {CLIENT_ID}")

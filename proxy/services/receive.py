@@ -38,12 +38,12 @@ from remoting.bodies.bodies import SubscriptionGroupConfig
 
 log = logging.getLogger(__name__)
 
-# An empty answer is to be there before the client gives up.
+# Kept back of a client's deadline, so that it has an empty answer before it gives up.
 _RESERVE_S: Final = 0.2
-# Clients that do not say how long they wait make this and that time their deadline.
+# What clients add to the time of their long poll to make the deadline of the call.
 _REQUEST_TIMEOUT_S: Final = 3.0
-_TIMEOUT_S: Final = 3.0  # of what is told to brokers meanwhile
-_PAUSE_S: Final = 0.2
+_TIMEOUT_S: Final = 3.0  # of requests to brokers about messages that the client does not get
+_PAUSE_S: Final = 0.2  # before the group's configuration is asked for again
 
 
 class ReceiveService:
@@ -66,13 +66,13 @@ class ReceiveService:
     async def receive_message(
         self, request: ReceiveMessageRequest, call: Call
     ) -> AsyncGenerator[ReceiveMessageResponse, None]:
-        """Yields the status, the messages, and when they left. Raises StatusError and MQClientError before that."""
+        """Yield the status, the messages, and the time at which they left. Raises StatusError, MQClientError before."""
         until, deadline = self._times(request, call)
         topic = check_topic(request.message_queue.topic)
         group = check_group(request.group)
         is_renewed = request.auto_renew and self._config.enable_proxy_auto_renew
         if is_renewed:
-            # So it also expires, and what it had then goes to others.
+            # The session of a client that is gone expires, and what the client had goes to others.
             self._sessions.seen(client_id_of(call), asyncio.get_running_loop().time())
         invisible_ms = self._config.default_invisible_time_ms if is_renewed else self._invisible_ms(request)
         subscription = _subscription(topic, request.filter_expression)
@@ -86,7 +86,7 @@ class ReceiveService:
             is_order=bool(group_config.consume_message_orderly),
             attempt_id=request.attempt_id or uuid.uuid4().hex,
             broker_name=request.message_queue.broker.name,
-            is_only=request.auto_renew,
+            only_that_broker=request.auto_renew,
             until=until,
             deadline=deadline,
         )
@@ -112,7 +112,7 @@ class ReceiveService:
         yield response
 
     def _times(self, request: ReceiveMessageRequest, call: Call) -> tuple[float, float]:
-        """Until when the client waits, and when it is to have its answer: of the loop's time."""
+        """Return until when the client waits, and when its answer must be there, by the event loop's clock."""
         now = asyncio.get_running_loop().time()
         wait_s_max = self._config.grpc_client_consumer_max_long_polling_timeout_ms / 1000
         deadline = now + wait_s_max + _REQUEST_TIMEOUT_S if call.deadline is None else call.deadline
@@ -124,7 +124,7 @@ class ReceiveService:
         return min(now + min(max(wait_s, 0.0), wait_s_max), deadline), deadline
 
     def _invisible_ms(self, request: ReceiveMessageRequest) -> int:
-        """Raises StatusError."""
+        """Return the invisible time that the client asks for. Raises StatusError if that is not allowed."""
         invisible_ms = duration_ms(request.invisible_duration)
         least, most = self._config.min_invisible_time_ms_for_recv, self._config.max_invisible_time_ms
         if invisible_ms < least:
@@ -136,8 +136,9 @@ class ReceiveService:
         return invisible_ms
 
     async def _group_config(self, group: str, topic: str, until: float) -> SubscriptionGroupConfig:
-        """Waits until a broker says, for what FIFO consumers have of a queue must not be popped as by others. Raises
-        MQClientError, StatusError.
+        """Wait until a broker tells the group's configuration: a FIFO group must not be popped like another one.
+
+        Raises MQClientError, StatusError.
         """
         loop = asyncio.get_running_loop()
         while True:
@@ -151,8 +152,9 @@ class ReceiveService:
     async def _deliverable(
         self, wanted: Wanted, popped: Sequence[MessageExt], attempts_max: int
     ) -> list[MessageExt]:
-        """The messages that the client is to get. The others end here: brokers know tags by a hash only, and RocketMQ's
-        leave it to others to count attempts.
+        """Return the messages that the client is to get, and end the others.
+
+        Brokers compare hashes of tags only, and RocketMQ's brokers leave it to the proxy to count attempts.
         """
         tags = wanted.subscription.tags_set
         deliverable: list[MessageExt] = []
@@ -171,6 +173,7 @@ class ReceiveService:
         return deliverable
 
     async def _to_dead_letters(self, wanted: Wanted, message: MessageExt) -> None:
+        """Forward a message whose attempts are used up. If that fails, it comes again."""
         handle = ReceiptHandle.of(message)
         message_id = message.uniq_key or message.msg_id
         try:

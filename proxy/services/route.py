@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ipaddress import IPv6Address
 from typing import Final
 
-from proxy.brokers import Brokers, by_broker
+from proxy.brokers import Brokers, queue_counts
 from proxy.config import ProxyConfig
 from proxy.grpc.call import Call
 from proxy.messages.names import check_group, check_topic
@@ -31,7 +31,7 @@ from proxy.protocol.service import (
 from proxy.status import StatusError, status
 from remoting.address import literal
 
-# For a pop of all queues of a broker.
+# The queue id of an assignment of all of a broker's queues, for consumers that pop.
 ALL_QUEUES: Final = -1
 REQUEST_SIZE_MAX: Final = 4096
 _OF_MIXED: Final = (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, MessageType.TRANSACTION)
@@ -60,7 +60,7 @@ class RouteService:
                 broker=Broker(name=name, endpoints=endpoints),
                 accept_message_types=types,
             )
-            for name, (readable, writable) in by_broker(route).items()
+            for name, (readable, writable) in queue_counts(route).items()
             for number, permission in enumerate(_permissions(readable, writable))
         ]
         return QueryRouteResponse(status=status(Code.OK), message_queues=queues)
@@ -81,7 +81,7 @@ class RouteService:
                     broker=Broker(name=name, endpoints=endpoints),
                 )
             )
-            for name, (readable, writable) in by_broker(route).items()
+            for name, (readable, writable) in queue_counts(route).items()
             if readable
             for number in (range(readable) if is_fifo else (ALL_QUEUES,))
         ]
@@ -90,8 +90,8 @@ class RouteService:
         return QueryAssignmentResponse(status=status(Code.OK), assignments=assignments)
 
     def _endpoints(self, asked: Endpoints) -> Endpoints:
-        """The advertised endpoint; without one the address at which the client has reached us, which may be a
-        balancer's."""
+        """Return the advertised endpoint. Without one, return the endpoints of the request: the client has reached the
+        proxy there, maybe through a balancer."""
         advertised = self._config.advertised_endpoint
         if advertised is not None:
             return Endpoints(
@@ -108,19 +108,19 @@ class RouteService:
 
 
 def _check_size(request: QueryRouteRequest | QueryAssignmentRequest) -> None:
-    """Raises StatusError: with each queue goes a copy of the topic and the endpoints that the client sent."""
+    """Raise StatusError for a large request: the answer holds a copy of its topic and endpoints for each queue."""
     if (size := request.ByteSize()) > REQUEST_SIZE_MAX:
         message = f"topic, group and endpoints have {size} bytes, {REQUEST_SIZE_MAX} are allowed"
         raise StatusError(Code.ILLEGAL_ACCESS_POINT, message)
 
 
 def accepted_types(topic_type: str) -> list[MessageType]:
-    """What a topic of this type takes, for clients that look before they send."""
+    """Return which messages a topic of this type takes. Clients check that before they send."""
     return [_TYPES[topic_type]] if topic_type in _TYPES else list(_OF_MIXED)
 
 
 def _permissions(readable: int, writable: int) -> Iterator[Permission]:
-    """One for each queue, in RocketMQ's order."""
+    """Yield the permission of each queue, in RocketMQ's order."""
     both = min(readable, writable)
     for permission, count in (
         (Permission.READ, readable - both),

@@ -1,4 +1,4 @@
-"""Telemetry, Heartbeat and NotifyClientTermination: what clients say of themselves, and what they are told.
+"""Telemetry, Heartbeat and NotifyClientTermination: settings of clients, and whether they are still there.
 
 A client that the proxy does not know, as after a restart, is served all the same. Its next settings make it known
 again.
@@ -30,11 +30,11 @@ from proxy.status import StatusError, status, status_of
 
 log = logging.getLogger(__name__)
 
-# Settings are kept: those of a client with thousands of topics are smaller.
+# Settings are kept. Those of a client with thousands of topics are smaller than this.
 COMMAND_SIZE_MAX: Final = 1024 * 1024
 _CONSUMERS: Final = frozenset({ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER})
 _SERVED: Final = _CONSUMERS | {ClientType.PRODUCER}
-# Of wrong requests: the gRPC status then says that another try will not do.
+# Codes of requests that are wrong: their gRPC status says that to try again is of no use.
 _CLIENTS_FAULT: Final = range(Code.BAD_REQUEST, Code.INTERNAL_ERROR)
 
 
@@ -46,7 +46,7 @@ class SessionService:
         metadata: Metadata,
         on_producers_changed: Callable[[], None],
     ) -> None:
-        """`on_producers_changed` hears that producers have come or gone."""
+        """`on_producers_changed` is called when producers have come or gone."""
         self._config = config
         self._sessions = sessions
         self._metadata = metadata
@@ -54,10 +54,11 @@ class SessionService:
         self._is_ending = asyncio.Event()
 
     def end_streams(self) -> None:
-        """The proxy stops: clients are to open their streams elsewhere, at once."""
+        """End the Telemetry streams, because the proxy stops: clients then open them elsewhere at once."""
         self._is_ending.set()
 
     async def telemetry(self, call: Call) -> None:
+        """Answer a client's settings, as often as it sends some. Questions to the client leave by the same stream."""
         call.send_headers()  # some clients wait for them before they say anything
         try:
             client_id = client_id_of(call)
@@ -88,7 +89,7 @@ class SessionService:
             self._sessions.stream_closed(client_id, call)
 
     async def _settings_came(self, client_id: str, call: Call, settings: Settings) -> TelemetryCommand:
-        """The answer to them. Raises StatusError and GrpcError for settings that are wrong."""
+        """Keep the settings, and return the answer to them. Raises StatusError and GrpcError for wrong ones."""
         kind = settings.WhichOneof("pub_sub")
         if kind is None:
             raise GrpcError(
@@ -99,18 +100,18 @@ class SessionService:
         if kind == "publishing":
             for topic in settings.publishing.topics:
                 check_topic(topic)
-            self._come(client_id, call, settings)
+            self._keep(client_id, call, settings)
             self._on_producers_changed()
             merged = producer_settings(settings, self._config)
         else:
             group = check_group(settings.subscription.group)
             topics = [check_topic(entry.topic) for entry in settings.subscription.subscriptions]
-            self._come(client_id, call, settings)
+            self._keep(client_id, call, settings)
             config = await self._metadata.group_config(group, topics[0] if topics else "")
             merged = consumer_settings(settings, self._config, config)
         return TelemetryCommand(status=status(Code.OK), settings=merged)
 
-    def _come(self, client_id: str, call: Call, settings: Settings) -> None:
+    def _keep(self, client_id: str, call: Call, settings: Settings) -> None:
         before = self._sessions.get(client_id)
         if before is None or before.stream is not call:
             log.info(
@@ -149,7 +150,7 @@ class SessionService:
 
 
 async def _receive(call: Call, ending: asyncio.Future[Any]) -> bytes | None:
-    """The client's next message. Raises GrpcError when `ending` is done before it comes."""
+    """Wait for the client's next message. Raises GrpcError if `ending` is done before it comes."""
     receiving = asyncio.ensure_future(call.receive())
     try:
         await asyncio.wait({receiving, ending}, return_when=asyncio.FIRST_COMPLETED)

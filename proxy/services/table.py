@@ -1,4 +1,4 @@
-"""The table of MessagingService's methods: what each takes and gives, and who does it."""
+"""The table of MessagingService's methods: the classes of request and response, and the service method that answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from proxy.services.route import RouteService
 from proxy.services.session import SessionService
 from proxy.services.transaction import TransactionService
 
-# With what a client can do instead.
+# Methods of the API that are not served, with what a client can do instead.
 NOT_SERVED: Final[Mapping[str, str]] = {
     "PullMessage": "receive with ReceiveMessage, or pull with a client that speaks remoting",
     "UpdateOffset": "acknowledge with AckMessage, or set offsets with mq admin",

@@ -1,7 +1,7 @@
-"""EndTransaction, and what brokers ask about transactions of which they have not heard.
+"""EndTransaction, and the questions of brokers about transactions that no producer has ended.
 
-A broker asks producers of a group, and in the v2 API the topic's name is the group. So the proxy is a producer of each
-topic for which it can ask a client, and says so to the brokers of these topics again and again.
+A broker asks the producers of a group, and in the v2 API the topic's name is that group. So the proxy registers itself
+as a producer of each topic for which it can ask a client, with heartbeats to the brokers of these topics.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from remoting.headers.headers import (
 
 log = logging.getLogger(__name__)
 
-_QUESTION_S: Final = 5.0  # that a client may take to read one
+_QUESTION_S: Final = 5.0  # that a client has to read one
 _GROUPS_OF_ONE_HEARTBEAT: Final = 100
 _WITH_TRANSACTIONS: Final = frozenset({"TRANSACTION", MIXED})
 _VERDICTS: Final[Mapping[int, int]] = {
@@ -101,7 +101,7 @@ class TransactionService:
     # -- what brokers ask ---------------------------------------------------------------------------------------
 
     def request_received(self, channel: Channel, command: RemotingCommand) -> None:
-        """From a broker."""
+        """Take a request of a broker."""
         if command.code == RequestCode.CHECK_TRANSACTION_STATE:
             self._brokers.spawn(self._check(channel, command))
         elif not command.is_oneway:
@@ -109,6 +109,7 @@ class TransactionService:
             channel.write(response(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark).encode())
 
     async def _check(self, channel: Channel, command: RemotingCommand) -> None:
+        """Pass a broker's question on to a producer of the topic; if that does not take it, to the next one."""
         try:
             header = decode(CheckTransactionStateRequestHeader, command.ext_fields)
             (message,) = decode_messages(bytes(command.body))
@@ -126,13 +127,13 @@ class TransactionService:
         ).SerializeToString()
         while (session := self._sessions.next_producer(message.topic)) is not None:
             stream = session.stream
-            assert stream is not None, "it can be spoken to"
+            assert stream is not None, "next_producer() has looked"
             try:
                 async with asyncio.timeout(_QUESTION_S):
                     await stream.send(question)
                 return
             except TimeoutError:
-                # What was sent stays with the stream, so it is not asked again before the client's next settings.
+                # The question stays in the stream's outbox. This client is asked nothing more before its next settings.
                 log.info("client=%s takes no questions", session.client_id)
             except CallClosed:
                 pass
@@ -140,7 +141,7 @@ class TransactionService:
         log.info("no producer of topic=%s can be asked: the broker asks again", message.topic)
 
     def _broker_name(self, address: str, topic: str) -> str:
-        """Whose leader is at `address`: RocketMQ before 5.0 does not say which broker it is."""
+        """Return the name of the broker at `address`, empty if that is not known: RocketMQ 4.9 does not tell it."""
         route = self._brokers.routes.cached(topic)
         names = [name for name in route.brokers if address in route.brokers[name].values()] if route else []
         return names[0] if names else ""
@@ -148,11 +149,11 @@ class TransactionService:
     # -- being known to brokers ---------------------------------------------------------------------------------
 
     def register_soon(self) -> None:
-        """Producers have come, or brokers have changed."""
+        """Have the brokers told at once, because producers or brokers have changed."""
         self._wake.set()
 
     async def keep_registered(self) -> None:
-        """Tells the brokers which topics have producers here, for ever."""
+        """Register again and again, until it is cancelled."""
         while True:
             await self.register()
             with suppress(TimeoutError):
@@ -161,6 +162,7 @@ class TransactionService:
             self._wake.clear()
 
     async def register(self) -> None:
+        """Tell the brokers which topics have producers here, and leave those topics that have none any more."""
         wanted: dict[str, set[str]] = {}
         for topic in self._sessions.published_topics():
             if await self._metadata.topic_type(topic) in _WITH_TRANSACTIONS:
@@ -181,13 +183,13 @@ class TransactionService:
         )
 
     async def close(self) -> None:
-        """Takes leave of the brokers, which then ask another proxy."""
+        """Unregister at all brokers, which then ask another proxy."""
         leaving = [(topic, at) for topic, addresses in self._registered.items() for at in addresses]
         self._registered = {}
         await asyncio.gather(*(self._leave(topic, address) for topic, address in leaving))
 
     async def _addresses(self, topic: str) -> set[str]:
-        """Of followers, too: the one that leads next can ask at once."""
+        """Return the addresses of all members, followers too: the next leader can ask at once."""
         try:
             route = await self._brokers.routes.route(topic)
         except MQClientError:

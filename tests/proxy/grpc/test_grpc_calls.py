@@ -360,7 +360,7 @@ def test_a_load_balancer_says_where_a_client_is(run: Run, cut: int) -> None:
         peers.append(call.peer)
 
     async def main() -> None:
-        async with serving({PATH: note}, believes_prefaces=True) as server:
+        async with serving({PATH: note}, accept_proxy_protocol=True) as server:
             for balanced in (True, False):
                 reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
                 if balanced:

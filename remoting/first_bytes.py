@@ -27,7 +27,7 @@ HANDSHAKE_SECONDS = 10.0
 TLS_RECORD = 0x16  # a handshake record, which each TLS connection begins with
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _RETRY_SECONDS = 1.0
-_PREFACE_SECONDS = 0.02  # until it is looked at again whether a preface is complete
+_PREFACE_SECONDS = 0.02  # before the next look whether a preface is complete
 
 
 @dataclass(slots=True)
@@ -47,8 +47,10 @@ class FirstBytesListener:
         tls: ServerTls | None,
         make_for_source: Callable[[str], asyncio.BaseProtocol] | None = None,
     ) -> None:
-        """`tls`: None: plaintext alone. `make_for_source`: makes the protocol of a client that a preface says the
-        address of; None: prefaces are not read.
+        """Without `tls` the port takes plaintext only.
+
+        `make_for_source` makes the protocol of a client whose address is in a preface. Without it prefaces are not
+        read.
         """
         self.sockets = sockets
         self._make_protocol = make_protocol
@@ -114,7 +116,7 @@ class FirstBytesListener:
             first = sock.recv(PREFACE_SIZE_MAX, socket.MSG_PEEK)
             preface = read_preface(first) if waiting.may_have_preface and first else NO_PREFACE
             if preface is None:
-                # Readable it stays, so the loop would call at once again.
+                # The socket stays readable, so the loop would call again at once.
                 self._loop.remove_reader(sock)
                 self._loop.call_later(_PREFACE_SECONDS, self._look_again, sock)
                 return

@@ -41,7 +41,7 @@ class CallClosed(Exception):
 
 
 class Call(ABC):
-    """What a handler has of its call.
+    """One call, for its handler.
 
     `metadata` has lower-case names. A field that came several times is one text with commas between the values.
     A value whose name ends in `-bin` is the base64 text that the client sent.

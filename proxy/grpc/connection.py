@@ -94,7 +94,7 @@ class GrpcConnection(asyncio.Protocol):
         return self._calls.values()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Not an isinstance: uvloop's transports are of no asyncio class.
+        # Not isinstance(): uvloop's transports inherit from no class of asyncio.
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=PENDING_WRITE_LIMIT)
         self.peer = self.peer or _address(transport.get_extra_info("peername"))
@@ -127,9 +127,9 @@ class GrpcConnection(asyncio.Protocol):
         self._pump_blocked()
 
     def look(self, now: float) -> None:
-        """Ping a silent client, leave one that does not answer or has no calls. The server calls it each second."""
+        """Ping a silent client; leave one that does not answer, or has no calls. The server calls this each second."""
         if self._closed:
-            # What it was sent at last it has not read, so a polite close would wait for ever.
+            # The client does not read what it was sent last, so close() would wait for ever.
             if now - self._closed_at >= PING_ANSWER_SECONDS:
                 self._transport.abort()
             return
@@ -222,7 +222,7 @@ class GrpcConnection(asyncio.Protocol):
         incoming = self._owner.incoming
         if incoming.size + len(data) > incoming.size_max:
             self._owner.make_room()
-            if stream.ended:  # it held the most itself
+            if stream.ended:  # this call held the most itself
                 self._http2.give_back(stream_id, size)
                 return
         try:
@@ -285,7 +285,7 @@ class GrpcConnection(asyncio.Protocol):
         self.refuse(stream, GrpcError(GrpcStatus.DEADLINE_EXCEEDED, "the deadline of the call has passed"))
 
     def _abandon(self, stream: ServerStream) -> None:
-        """The client has no use for the call any more."""
+        """End a call for which the client has no use any more."""
         self._blocked.pop(stream.id, None)
         stream.close()
         self._cancel(stream)
@@ -362,7 +362,7 @@ class GrpcConnection(asyncio.Protocol):
         for stream in list(self._blocked.values()):
             if self._paused or self._http2.out_window <= 0:
                 break
-            # One that gets no further goes to the end, so that the next room is another's.
+            # A stream that gets no further goes to the end, so that the others have a turn.
             del self._blocked[stream.id]
             self.pump(stream)
 
@@ -402,7 +402,7 @@ async def _tell_what_is_served(error: BadRequest, stream: ServerStream) -> None:
 
 
 def _address(peername: object) -> str:
-    """`ip:port`. A client that reached an IPv6 socket by IPv4 is known by its IPv4 address."""
+    """Return `ip:port`. A client that reached an IPv6 socket by IPv4 is known by its IPv4 address."""
     if isinstance(peername, tuple) and len(peername) >= 2:
         return join(str(peername[0]).removeprefix("::ffff:"), peername[1])
     return str(peername)

@@ -51,7 +51,7 @@ CLOSED_STREAMS_MAX = 1024
 
 
 class Http2Error(Exception):
-    """The peer breaks the protocol, so its connection ends."""
+    """The peer has broken the protocol, so its connection ends."""
 
     def __init__(self, code: ErrorCode, reason: str) -> None:
         super().__init__(reason)
@@ -102,7 +102,7 @@ class Http2:
     """Invariant: the peer's windows never let it send more than `STREAM_WINDOW` on a stream, nor more than
     `CONNECTION_WINDOW` on all of them, beyond what has been given back.
 
-    `strikes` counts frames that ask for work and carry nothing; the owner sets it back, and decides what is too much.
+    `strikes` counts frames that ask for work and carry nothing; the owner resets it, and decides how many are too many.
     """
 
     def __init__(self, receiver: Receiver, streams_max: int) -> None:
@@ -115,14 +115,14 @@ class Http2:
         self._decoder = HeaderDecoder(HEADER_LIST_SIZE_MAX)
         self._rest = b""
         self._prefaced = False
-        self._settled = False  # its first SETTINGS have come
+        self._settled = False  # the peer's first SETTINGS have come
         self._in_window = CONNECTION_WINDOW
         self._consumed_size = 0
         self._peer_initial_window = WINDOW_DEFAULT
         self._block: list[bytes] = []  # a header block that is not complete, on
         self._block_stream_id = 0  # this stream, 0: none
         self._block_flags = 0
-        # Closed ones: whether frames may still be under way to them, because we ended them first.
+        # Closed streams, and whether frames of the peer may still be under way, because we have ended the stream.
         self._closed: dict[int, bool] = {}
         self._on_frame = (
             self._data,
@@ -246,7 +246,9 @@ class Http2:
 
     def _block_complete(self, flags: int, stream_id: int, block: bytes) -> None:
         try:
-            fields = self._decoder.decode(block)  # of closed streams, too: both tables must stay equal
+            fields = self._decoder.decode(
+                block
+            )  # also of closed streams: the peer's table and ours must stay equal
         except HeaderBlockError as error:
             raise Http2Error(ErrorCode.COMPRESSION_ERROR, str(error)) from None
         except MalformedFieldError as error:

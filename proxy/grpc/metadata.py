@@ -15,8 +15,8 @@ OK_TRAILERS: Fields = [(b"grpc-status", b"0")]
 
 _TIMEOUT = re.compile(r"([0-9]{1,8})([HMSmun])", re.ASCII)
 _SECONDS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
-_HTTP_FIELDS = frozenset({":method", ":scheme", ":path", ":authority"})
-# Of HTTP/1, where they are about a connection.
+_PSEUDO_HEADERS = frozenset({":method", ":scheme", ":path", ":authority"})
+# Fields about a connection of HTTP/1, which HTTP/2 forbids.
 _CONNECTION_FIELDS = frozenset(
     {"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"}
 )
@@ -64,24 +64,24 @@ def read_request(fields: Iterable[tuple[str, str]], hidden: Collection[str] = ()
 
     Metadata with a name in `hidden` is left out.
     """
-    http: dict[str, str] = {}
+    pseudo: dict[str, str] = {}
     metadata: dict[str, str] = {}
     request = Request(metadata)
-    are_https_own = True  # those come first
+    may_be_pseudo = True  # pseudo-headers come first
     for name, value in fields:
         if name[0] == ":":
-            if not are_https_own or name not in _HTTP_FIELDS or name in http:
+            if not may_be_pseudo or name not in _PSEUDO_HEADERS or name in pseudo:
                 raise MalformedRequestError(f"{name} is no field of a request, comes twice, or after others")
-            http[name] = value
+            pseudo[name] = value
             continue
-        are_https_own = False
+        may_be_pseudo = False
         if name in _NOT_METADATA:
             _read_field(request, name, value)
         elif name not in hidden:
             metadata[name] = f"{metadata[name]},{value}" if name in metadata else value
-    request.path = http.get(":path", "")
-    method = http.get(":method", "")
-    if not request.path or not method or not http.get(":scheme"):
+    request.path = pseudo.get(":path", "")
+    method = pseudo.get(":method", "")
+    if not request.path or not method or not pseudo.get(":scheme"):
         raise MalformedRequestError("method, path or scheme is missing")
     if method != "POST":
         request.refusal = BadRequest(
@@ -112,7 +112,7 @@ def _read_field(request: Request, name: str, value: str) -> None:
 
 
 def parse_timeout(text: str) -> float:
-    """Seconds of a grpc-timeout. Raises BadRequest."""
+    """Return the seconds of a grpc-timeout. Raises BadRequest."""
     match = _TIMEOUT.fullmatch(text)
     if match is None:
         raise BadRequest(

@@ -154,7 +154,7 @@ class ServerStream(Call):
         self._wake_receiver()
 
     def close(self) -> None:
-        """Nothing more leaves or arrives. Whoever waits for that is told."""
+        """End the stream: nothing more leaves or arrives, and tasks that wait for that get CallClosed."""
         self.ended = True
         self._hold(-self.held_size)
         if self._withheld_size:
@@ -164,7 +164,7 @@ class ServerStream(Call):
         for unsent in self.outbox:
             if unsent.waiter is not None and not unsent.waiter.done():
                 unsent.waiter.set_exception(CallClosed("the call has ended"))
-                unsent.waiter.exception()  # a task that was cancelled asks no more
+                unsent.waiter.exception()  # marked as read: a task that was cancelled does not await it
         self.outbox.clear()
 
     def _hold(self, size: int) -> None:

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from mqclient.errors import MQClientError
 from proxy.brokers import Brokers
 from proxy.status import StatusError
+from proxy.tasks import Tasks
 from remoting.codes import RequestCode
 from remoting.headers.headers import is_true, to_ext_fields
 from remoting.headers.pop_headers import NotificationRequestHeader
@@ -56,7 +57,7 @@ class Arrivals:
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
         self._waiters: dict[Source, Waiters] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self.has_ended = False
 
     @property
@@ -73,10 +74,7 @@ class Arrivals:
                     waiter.set_result(None)
 
     async def close(self) -> None:
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
 
     @asynccontextmanager
     async def turn(self, sources: Sequence[Source], until: float) -> AsyncIterator[Turn | None]:
@@ -104,9 +102,7 @@ class Arrivals:
         waiters = self._waiters.get(source)
         if waiters is None:
             waiters = self._waiters[source] = {}
-            task = asyncio.get_running_loop().create_task(self._watch(source, waiters))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.spawn(self._watch(source, waiters))
         return waiters
 
     async def _watch(self, source: Source, waiters: Waiters) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 from mqclient.answer import Answer
 from mqclient.client_api import ClientApi
@@ -27,6 +27,7 @@ from mqclient.route.topic_route import TopicRoute
 from proxy.grpc.call import Call
 from proxy.protocol.definition import Code
 from proxy.status import StatusError
+from proxy.tasks import Tasks
 from remoting.channel import Channel
 from remoting.client import Connect, RemotingClient
 from remoting.codes import RequestCode, ResponseCode
@@ -62,7 +63,7 @@ class Brokers:
         """`on_request` is called with requests of brokers; `on_route_change` when a route has changed, for example
         because a broker is new or has a new leader."""
         self._on_route_change = on_route_change
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.tasks = Tasks()
         self._remoting = RemotingClient(on_request=on_request, connect=connect)
         self.api = ClientApi(self._remoting, timeout_s=TIMEOUT_S)
         self.routes = RouteTable(
@@ -76,10 +77,7 @@ class Brokers:
         self.routes.start_polling()
 
     async def close(self) -> None:
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.tasks.close()
         await self.routes.close()
         await self._remoting.close()
 
@@ -164,7 +162,7 @@ class Brokers:
 
         def stalled() -> None:
             nonlocal watch
-            self.spawn(self.look_for_leader(topic))
+            self.tasks.spawn(self.look_for_leader(topic))
             watch = loop.call_later(_STALLED_AFTER_S, stalled)
 
         # A long poll is not late before its wait is over.
@@ -176,13 +174,6 @@ class Brokers:
         if answer.code not in accept:
             raise BrokerResponseError(answer.code, answer.remark, address)
         return answer
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run `work` as a task, which is cancelled when this object closes."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._task_ended)
-        return task
 
     async def look_for_leader(self, topic: str) -> None:
         """Ask the NameServers who leads now, so that the next request goes there. If none answers, nothing changes."""
@@ -197,11 +188,6 @@ class Brokers:
                     self._remoting.abort_connection(replaced)
         if self._on_route_change is not None:
             self._on_route_change()
-
-    def _task_ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("background task ended", exc_info=error)
 
 
 def was_not_done(error: MQClientError) -> bool:

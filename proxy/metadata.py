@@ -116,7 +116,9 @@ class _RefreshingCache(Generic[ValueT]):
         if asyncio.get_running_loop().time() >= cached.fresh_until:
             refreshing = self._refreshing.get(name)
             if refreshing is None:
-                refreshing = self._refreshing[name] = self._brokers.spawn(self._refresh(cached, name, topic))
+                refreshing = self._refreshing[name] = self._brokers.tasks.spawn(
+                    self._refresh(cached, name, topic)
+                )
                 refreshing.add_done_callback(lambda _: self._refreshing.pop(name, None))
             if cached.value is None:
                 await asyncio.wait({refreshing}, timeout=WAIT_S)

@@ -123,7 +123,7 @@ class Pops:
     def give_back(self, wanted: Wanted, messages: Sequence[MessageExt]) -> None:
         """Give back messages that did not reach the client. The group gets them again soon; that is no attempt."""
         for message in messages:
-            self._brokers.spawn(self._give_back(wanted, handle_of(message)))
+            self._brokers.tasks.spawn(self._give_back(wanted, handle_of(message)))
 
     async def _give_back(self, wanted: Wanted, handle: PopHandle) -> None:
         try:
@@ -140,7 +140,7 @@ class Pops:
             return await asyncio.shield(popping)
         except asyncio.CancelledError:
             # The client is gone, and the broker does not know.
-            self._brokers.spawn(self._give_back_popped(wanted, popping))
+            self._brokers.tasks.spawn(self._give_back_popped(wanted, popping))
             raise
 
     async def _give_back_popped(self, wanted: Wanted, popping: asyncio.Task[list[MessageExt]]) -> None:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from message.pop_handle import PopHandle
 from mqclient.errors import MQClientError
 from proxy.config import ProxyConfig
 from proxy.popped import FAILURES, PoppedMessages
+from proxy.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -61,21 +61,18 @@ class Renewals:
         self._config = config
         self._popped = popped
         self._leases: dict[MessageKey, Lease] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._turns = asyncio.Semaphore(_AT_ONCE_MAX)
 
     def __len__(self) -> int:
         return len(self._leases)
 
     def start(self) -> None:
-        self._spawn(self._renew_all())
+        self._tasks.spawn(self._renew_all())
 
     async def close(self) -> None:
         """Stop renewing. Clients keep their messages until the time is over: they may go on with another proxy."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
 
     # -- what clients have -------------------------------------------------------------------------------------
 
@@ -112,7 +109,7 @@ class Renewals:
         """Give back the messages that the client had, so that others get them soon."""
         for lease in [lease for lease in self._leases.values() if lease.client_id == client_id]:
             del self._leases[lease.key]
-            self._spawn(self._give_back(lease))
+            self._tasks.spawn(self._give_back(lease))
 
     # -- renewing ----------------------------------------------------------------------------------------------
 
@@ -127,7 +124,7 @@ class Renewals:
                 if now >= lease.until:
                     del self._leases[lease.key]
                 elif now >= lease.renew_at and lease.renewing is None:
-                    lease.renewing = self._spawn(self._renew(lease))
+                    lease.renewing = self._tasks.spawn(self._renew(lease))
 
     async def _renew(self, lease: Lease) -> None:
         slice_s = _SLICES_S[min(lease.count, len(_SLICES_S) - 1)]
@@ -162,12 +159,6 @@ class Renewals:
             lease.handle = await self._popped.change(
                 lease.key.group, lease.key.topic, lease.handle, invisible_ms, _TIMEOUT_S
             )
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
 
 def _key(group: str, topic: str, handle: PopHandle) -> MessageKey:

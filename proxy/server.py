@@ -103,8 +103,8 @@ class Proxy:
         await self._server.start()
         self._brokers.start()
         self._renewals.start()
-        self._brokers.spawn(self._transactions.keep_registered())
-        self._brokers.spawn(self._expire_sessions())
+        self._brokers.tasks.spawn(self._transactions.keep_registered())
+        self._brokers.tasks.spawn(self._expire_sessions())
         log.info(
             "proxy started listen=%s tls=%s namesrv=%s advertised=%s",
             join(self._config.bind_address, self.port),

@@ -103,7 +103,7 @@ class TransactionService:
     def request_received(self, channel: Channel, command: RemotingCommand) -> None:
         """Take a request of a broker."""
         if command.code == RequestCode.CHECK_TRANSACTION_STATE:
-            self._brokers.spawn(self._check(channel, command))
+            self._brokers.tasks.spawn(self._check(channel, command))
         elif not command.is_oneway:
             remark = f" request type {command.code} not supported"
             channel.write(response(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark).encode())

@@ -94,8 +94,8 @@ class FakeBrokers(Brokers):
 
     async def given_back(self) -> None:
         """Waits for what is said in the background."""
-        while self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        while tasks := self.tasks._tasks:
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def ask_once(
         self,

@@ -25,7 +25,7 @@ from store.filter.message_filter import MessageFilter
 WAITING_MAX: Final = 100_000
 WAITING_OF_QUEUE_MAX: Final = 1024
 ANY_QUEUE: Final = -1
-# Of those that have left, before the times of those that wait are put in order anew.
+# The heap of times is made anew when it is longer than this and twice the pops that wait: most of it has left by then.
 _GONE_COUNT_MIN: Final = 1024
 
 Pops = dict["WaitingPop", None]  # the oldest first
@@ -90,7 +90,7 @@ class WaitingPops:
                 self._wake(self._wanted(topic, messages), now_ms)
 
     def _wanted(self, topic: str, messages: DispatchRequest) -> list[WaitingPop]:
-        """Of each group the first one that takes messages, and all before it that take none."""
+        """Return, for each group, the first pop that takes messages, and the notifications before it."""
         arrivals = Arrivals(messages, self._look_message_by_offset)
         wanted: list[WaitingPop] = []
         for queues in self._by_topic[topic].values():
@@ -107,20 +107,20 @@ class WaitingPops:
         return wanted
 
     def wake_one(self, group: str, topic: str, now_ms: int) -> None:
-        """There is more for the group, or may be: for one that takes it, and all before that which take none."""
+        """Wake the group's first pop and the notifications before it, because there may be more messages for it."""
         self._wake(_first_of(self._queues(topic, group), lambda pop: True), now_ms)
 
     def wake_topic(self, topic: str, now_ms: int) -> None:
-        """A group's offset was moved, or the topic is another one."""
+        """Wake all pops of the topic, because a group's offset was moved, or the topic has changed."""
         by_group = self._by_topic.get(topic, {})
         self._wake([pop for queues in by_group.values() for pops in queues.values() for pop in pops], now_ms)
 
     def wake_all(self, now_ms: int) -> None:
-        """The role changed or the broker stops: clients that wait must look elsewhere."""
+        """Wake all pops, because the role has changed or the broker stops: their clients must look elsewhere."""
         self._wake(list(self._all), now_ms)
 
     def tick(self, now_ms: int) -> None:
-        """Wakes those whose time has come, and every 5 s one of each group and queue, whatever has happened."""
+        """Wake pops whose time has come, and every 5 s one of each group and queue in any case."""
         woken: Pops = {}
         if now_ms >= self._next_check_ms:
             self._next_check_ms = now_ms + CHECK_INTERVAL_MS
@@ -159,7 +159,7 @@ class WaitingPops:
         self._forget_gone()
 
     def _forget_gone(self) -> None:
-        """Of the times: those at the front, so that the first is that of one that waits, and all when they are many."""
+        """Remove times of pops that have left: those in front of the first that waits, and all when they are many."""
         while self._due and self._due[0][2] not in self._all:
             heapq.heappop(self._due)
         if len(self._due) > _GONE_COUNT_MIN + 2 * len(self._all):
@@ -168,7 +168,7 @@ class WaitingPops:
 
 
 def _first_of(queues: Mapping[int, Pops], is_wanted: Callable[[WaitingPop], bool]) -> list[WaitingPop]:
-    """Of one group, among those wanted: the first one that takes messages, and all before it that take none."""
+    """Return the group's first wanted pop that takes messages, and the wanted notifications before it."""
     found: list[WaitingPop] = []
     for pops in queues.values():
         for pop in pops:

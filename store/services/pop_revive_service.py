@@ -1,7 +1,7 @@
 """Has popped messages come again that were not acknowledged in time: RocketMQ's PopReviveService.
 
-Only a serving leader ticks it: what has expired is for its clock to say, and then for the log. One batch is under way
-at a time. Nothing is remembered beside the log but what is on its way.
+Only a serving leader ticks it: its clock decides what has expired, and the log then makes that true for all members.
+One batch is under way at a time. The service remembers nothing but that batch, and acks that are under way.
 """
 
 import logging
@@ -30,9 +30,9 @@ from store.state.tables.topic_config_table import PutTopicConfig
 
 log = logging.getLogger(__name__)
 
-# Before what an ack holds up is looked at again.
+# After this time a pop is looked at again whose ack is on its way into the log.
 PAUSE_MS: Final = 100
-# Before a damaged one is: it is being repaired.
+# After this time a pop with damaged messages is looked at again: they are being repaired.
 DAMAGE_PAUSE_MS: Final = 1000
 
 _DLQ_PREFIX: Final = DLQ_GROUP_TOPIC_PREFIX.encode()
@@ -50,7 +50,8 @@ class PopReviveService:
         self._table = store.state.tables.pop_table
         self._deliveries = Deliveries(store)
         self._taken: list[Due] = []  # of the batch under way
-        # Pops, by queue and first pop time, that an ack or a change is on its way of: the log decides what comes first.
+        # Acks and changes that are on their way into the log, by queue and first pop time. Such a pop does not expire
+        # meanwhile: the order of the log counts.
         self.ending: Counter[tuple[QueueKey, int]] = Counter()
         self.revived_count = self.dead_count = 0  # by this member, since its start
 
@@ -115,7 +116,7 @@ class PopReviveService:
         self.dead_count += dead_count
 
     def _put_back(self, now_ms: int) -> None:
-        """What was taken is offered again, if it is still there."""
+        """Have the table offer again what was taken, if that is still in flight."""
         for due in self._taken:
             self._table.put_back(due, max(due.visible_ms, now_ms))
         self._taken.clear()
@@ -123,7 +124,7 @@ class PopReviveService:
     # -- inside ------------------------------------------------------------------------------------------------
 
     def _take_expired(self, now_ms: int) -> list[Copy]:
-        """As much as one batch may have."""
+        """Take what has expired, as much as one batch may have, and make the copies."""
         copies: list[Copy] = []
         size = 0
         for due in self._table.take_due(now_ms):
@@ -147,8 +148,8 @@ class PopReviveService:
         return copies
 
     def _copies_of(self, due: Due, now_ms: int) -> list[Copy]:
-        """Of FIFO consumers the messages whose attempts are over; the others stay where they are and block their queue
-        no more. Raises UnitDamagedError, MessageDamagedError.
+        """Make copies of what has expired. Of FIFO consumers these are the messages whose attempts are over: the others
+        stay where they are and block their queue no more. Raises UnitDamagedError, MessageDamagedError.
         """
         attempts_max = self._tables.subscription_group_table.attempts_max(due.key[0])
         if due.start != NO_OFFSET:
@@ -166,8 +167,8 @@ class PopReviveService:
         return [(popped, self._copy(popped, attempts_max=0)) for popped in found]
 
     def _copy(self, popped: Popped, attempts_max: int, *, is_attempt: bool = True) -> PutMessage | None:
-        """None for a message that does not come again: it is gone, or the group's offset was set back to before it.
-        `is_attempt`: to come again is another attempt of it. Raises UnitDamagedError, MessageDamagedError.
+        """Make the copy of a message; with `is_attempt` it counts as one more attempt. None: it does not come again,
+        since it is gone, or the group's offset was set back to before it. Raises UnitDamagedError, MessageDamagedError.
         """
         record = self._record_of(popped)
         if record is None:
@@ -188,7 +189,7 @@ class PopReviveService:
         return copy
 
     def _record_of(self, popped: Popped) -> bytes | None:
-        """Raises UnitDamagedError, MessageDamagedError."""
+        """Read a popped message; None: it does not come again. Raises UnitDamagedError, MessageDamagedError."""
         topic, offset = popped.topic.encode(), popped.start + popped.bits.bit_length() - 1
         group_offset = self._tables.consumer_offset_table.query(*popped[:3])
         if 0 <= group_offset <= offset and not self._table.is_order(popped):
@@ -202,7 +203,7 @@ class PopReviveService:
         return result.buffers[0] if is_there else None
 
     def _new_topics(self, copies: Sequence[tuple[Popped, PutMessage]]) -> list[StateChange]:
-        """What makes the topics of these that are not there, and has the groups begin with them."""
+        """Return the changes that make the missing topics of these copies, and have the groups begin with them."""
         changes: dict[str, list[StateChange]] = {}
         for popped, message in copies:
             topic = message.topic.decode()

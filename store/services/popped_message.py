@@ -8,15 +8,16 @@ from store.put_message import PutMessage, put_again
 
 
 def topic_of_retry(group: str, topic: str, *, is_v2: bool) -> str:
-    """Where a message of `topic` comes again."""
+    """Return the topic in which a message of `topic` comes again."""
     if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
         return topic
     return pop_retry_topic(group, topic, v2=is_v2)
 
 
 def revived(record: bytes, group: str, pop_time: int, *, is_v2: bool, is_attempt: bool) -> PutMessage:
-    """The copy that comes again, as RocketMQ makes it; not `is_attempt`: for no further attempt. Raises
-    MessageDecodeError.
+    """Make the copy that comes again, as RocketMQ makes it; with `is_attempt` it counts as one more attempt.
+
+    Raises MessageDecodeError.
     """
     message = decode_message(record)
     added = {}
@@ -28,7 +29,7 @@ def revived(record: bytes, group: str, pop_time: int, *, is_v2: bool, is_attempt
 
 
 def dead(record: bytes, group: str) -> PutMessage:
-    """The copy in the group's dead letter topic. Raises MessageDecodeError."""
+    """Make the copy for the group's dead letter topic. Raises MessageDecodeError."""
     message = decode_message(record)
     added = {}
     if const.RETRY_TOPIC not in message.properties:
@@ -39,7 +40,7 @@ def dead(record: bytes, group: str) -> PutMessage:
 
 
 def _copied(record: bytes, topic: str, added: dict[str, str], attempts: int) -> PutMessage:
-    """What there is no room for is not added."""
+    """Make a copy with more properties, unless the record has no room for them."""
     message = decode_message(record)
     properties = raw_properties(record)
     longer = join_properties(properties, encode_properties(added))

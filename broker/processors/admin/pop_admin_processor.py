@@ -1,4 +1,4 @@
-"""What tools ask of pops: which messages consumers have, of each queue, and for how long. Any member can say it."""
+"""What tools ask about pops: which messages consumers have, by queue, and for how long. Any member can answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from remoting.headers.headers import CommandHeader
 if TYPE_CHECKING:
     from store.message_store import MessageStore
 
-# Of one answer: those that have had theirs for longest.
+# Queues of one answer: those whose messages were popped first.
 QUEUES_MAX: Final = 2048
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 # Check points of one change. A change must fit into a record of the log, whatever the names in it.
 CHECK_POINTS_MAX: Final = 128
-# More than a pop looks at.
+# More than lies between the first and the last message of a pop.
 _DISTANCE_MAX: Final = 1 << 16
 
 
@@ -100,7 +100,7 @@ class AckMessageProcessor:
     def _gather(
         self, request: AnyRequest, popped: list[Popped], now_ms: int, *, is_sure: bool = False
     ) -> None:
-        """Answers the request when all of them that are in flight have ended. `is_sure`: the others have."""
+        """Answer the request when those of `popped` in flight have ended. `is_sure`: the others have already."""
         gathered = self._gathered
         in_flight = [current for each in popped for current in self._table.in_flight(each)]
         if not is_sure and _count(in_flight) != _count(popped):
@@ -134,7 +134,7 @@ class AckMessageProcessor:
         }
 
         def on_done(status: ProposeStatus) -> None:
-            """Of the last one: the log has those before it first."""
+            """The last change is applied, so those before it in the log are as well."""
             self._ended(gathered.ending)
             for group, topic in freed:
                 self._waiting_pops.wake_one(group, topic, self._clock())
@@ -147,8 +147,8 @@ class AckMessageProcessor:
             self._store.propose(change, on_done if end >= len(acked) else None, now_ms)
 
     def _begin(self, popped: Popped) -> _Ending:
-        """From now on it does not come again, unless it is about to already; also if its invisible time is changed
-        before.
+        """Hold the message back from coming again, unless it is about to already, until _ended() is called. That holds
+        also if its invisible time is changed meanwhile.
         """
         ending = (popped[:3], self._table.first_pop_time(popped))
         self._ending[ending] += 1
@@ -181,7 +181,7 @@ class AckMessageProcessor:
         *,
         is_sure: bool = False,
     ) -> None:
-        """`is_sure`: if it is not in flight, it has ended."""
+        """Change the invisible time. `is_sure`: a message that is not in flight here has ended."""
         header = request.header
         handle = PopHandle.decode(header.extra_info)
         current = self._table.in_flight(popped)
@@ -220,7 +220,7 @@ class AckMessageProcessor:
     # -- both --------------------------------------------------------------------------------------------------
 
     def _when_sure(self, request: AnyRequest, look: Callable[[], None], now_ms: int) -> None:
-        """Has `look` called once this member has applied what was committed when the request came."""
+        """Call `look` once this member has applied all that was committed when the request came."""
 
         def on_done(refusal: str | None) -> None:
             if refusal is None:
@@ -237,7 +237,7 @@ class AckMessageProcessor:
         *,
         is_end_allowed: bool,
     ) -> Popped | None:
-        """The message that is meant; None where the request is answered."""
+        """Return the message that the request names; None: the request was refused, and is answered."""
         header, reads = request.header, self._store.reads
         topic = self._topics.select(header.topic)
         if not self._store.serving:

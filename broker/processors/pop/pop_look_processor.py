@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from store.message_store import MessageStore
 
 COUNT_MAX: Final = 32
-# Of peeks that look into the retry topic first: percent.
+# Percent of the peeks look into the retry topic first.
 RETRY_PROBABILITY: Final = 20
 
 
@@ -49,7 +49,7 @@ class PopLookProcessor:
         self._size_max = config.store.max_transfer_bytes_on_message_in_memory
 
     def peek(self, request: Request[PeekMessageRequestHeader], now_ms: int) -> None:
-        """The next messages of the group, which stay where they are."""
+        """Answer the next messages of the group, which stay where they are."""
         header, reads = request.header, self._store.reads
         group, topic = header.consumer_group, header.topic
         nothing = to_ext_fields(PopMessageResponseHeader())
@@ -121,8 +121,9 @@ class PopLookProcessor:
         self._waiting_pops.hold(waiting)
 
     def _message_ms(self, header: NotificationRequestHeader, now_ms: int) -> int | None:
-        """When the group has a message to pop: now, or when a queue of FIFO consumers gives some again; None if nobody
-        knows. Raises UnitDamagedError, DiskError.
+        """Return when the group has a message to pop: now, or when a queue of FIFO consumers gives some again.
+
+        None: that is not known. Raises UnitDamagedError, DiskError.
         """
         group, is_order = header.consumer_group, bool(header.order)
         times = []
@@ -139,7 +140,7 @@ class PopLookProcessor:
         return min(times, default=None)
 
     def count_waiting(self, request: Request[PollingInfoRequestHeader], now_ms: int) -> None:
-        """How many pops and notifications of the group wait for the queue."""
+        """Answer how many pops and notifications of the group wait for the queue."""
         header = request.header
         try:
             self._queues.check_broker("polling info")

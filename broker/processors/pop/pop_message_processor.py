@@ -38,13 +38,14 @@ if TYPE_CHECKING:
 
 # Of one pop.
 COUNT_MAX: Final = 32
-# Whose offsets one record moves: a topic may have thousands.
+# Queues whose offsets one record moves. A topic may have thousands.
 QUEUES_MAX: Final = 128
-# Looks into one queue for what the filter wants, before the way so far becomes a record and others have their turn.
+# So often a pop looks into one queue for what its filter wants. Then its way so far becomes a record, and others have
+# their turn.
 LOOKS_MAX: Final = 8
 # Bytes of messages whose pops are on their way into the log.
 UNDER_WAY_SIZE_MAX: Final = 32 << 20
-# Before a queue of FIFO consumers is looked at again which is popped now, or has messages that are to end.
+# After this time a queue of FIFO consumers is looked at again that is popped now, or has messages that are to end.
 UNDER_WAY_PAUSE_MS: Final = 100
 # An answer must reach the client before it gives up.
 ANSWER_BEFORE_MS: Final = 50
@@ -53,7 +54,7 @@ INVISIBLE_MS_MAX: Final = 366 * 24 * 3_600_000
 ATTEMPT_ID_LENGTH_MAX: Final = 128  # kept with each queue that FIFO consumers pop; UUIDs have 36
 
 _NOTHING: Final = to_ext_fields(PopMessageResponseHeader())
-# Of a queue that ends before the offset, or whose messages there are gone: it goes on elsewhere.
+# The queue ends before the offset, or its messages there are gone: the pop goes on at another offset.
 _MOVED: Final = frozenset(
     {
         GetMessageStatus.OFFSET_TOO_SMALL,
@@ -144,8 +145,10 @@ class PopMessageProcessor:
         return message_filter
 
     def _check_room(self, header: PopMessageRequestHeader) -> None:
-        """No group may have more in flight than all leave free: so one that takes all it can leaves others room. FIFO
-        consumers have one pop of each queue at most, which needs no bound. Raises PopRefused.
+        """Raise PopRefused if the group would have more in flight than all groups leave free.
+
+        So a group that takes all it can leaves others room. FIFO consumers have one pop of each queue at most, which
+        needs no bound.
         """
         group = header.consumer_group
         in_flight = self._table.check_point_counts[group] + self._under_way_counts[group]
@@ -176,7 +179,7 @@ class PopMessageProcessor:
     # -- looking -----------------------------------------------------------------------------------------------
 
     def _look(self, pop: _Pop, now_ms: int) -> None:
-        """Looks into the queues, and has popped what it finds."""
+        """Look into the queues, and pop what is found; wait if that is nothing."""
         if not pop.request.channel.is_open:
             return
         look = PopLook()
@@ -242,8 +245,10 @@ class PopMessageProcessor:
         look.add(QueueLook(PoppedQueue(topic, queue_id, begin, start, offset, bits), records, offsets))
 
     def _begin(self, key: QueueKey) -> int:
-        """Where the next pop of a queue begins: behind those on their way, unless the group's offset was moved from
-        under them. Then none of them will take effect, and what began behind them would not either.
+        """Return where the next pop of a queue begins: behind the pops that are on their way into the log.
+
+        If the group's offset was moved meanwhile, none of them will take effect, and a pop behind them would not
+        either: then it begins at the offset.
         """
         offset, under_way = self._offsets.query(*key), self._under_way.get(key, [])
         is_in_order = any(offset in (each.begin, each.next) for each in under_way)
@@ -296,7 +301,7 @@ class PopMessageProcessor:
             self._look_again(pop)
 
     def _look_again(self, pop: _Pop) -> None:
-        """As long as its client is there to take what is found."""
+        """Look again, unless the client has given up by now."""
         now_ms = self._clock()
         if now_ms > pop.deadline_ms + LATE_MS:
             self._answer_nothing(pop, ResponseCode.POLLING_TIMEOUT, 0, now_ms)
@@ -308,7 +313,7 @@ class PopMessageProcessor:
         return self._table.in_flight(popped) == [popped]
 
     def _wait(self, pop: _Pop, look: PopLook, now_ms: int) -> None:
-        """Nothing was found."""
+        """Hold a pop that has found nothing, or answer that, if it may not wait."""
         header, request = pop.header, pop.request
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         is_full = self._waiting_pops.is_full(group, topic, queue_id)
@@ -331,7 +336,7 @@ class PopMessageProcessor:
         self._waiting_pops.hold(waiting)
 
     def _woken(self, pop: _Pop, now_ms: int) -> None:
-        """Topic, group and member may be others than when it began to wait."""
+        """Check and look again: topic, group and role may have changed while the pop waited."""
         try:
             self._check(pop.request, min(now_ms, pop.deadline_ms))
         except PopRefused as refused:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from store.message_store import MessageStore
 
 NOT_SERVING: Final = "[REJECTREQUEST]system busy, start flow control for a while"
-# Of answers where RocketMQ has forgotten to say something.
+# What RocketMQ's answers say where it sets no remark.
 NO_REMARK: Final = "not set any response code"
 INIT_MODE_MAX: Final = 1
 
@@ -94,8 +94,8 @@ class PopQueues:
     def queues_of(
         self, group: str, topic: str, queue_id: int, *, is_order: bool, retry_probability: int
     ) -> Iterator[tuple[str, int]]:
-        """The queues of the topic, and of its group's retry topics: sometimes first, else behind it. Which queue comes
-        first is drawn, as RocketMQ does.
+        """Yield the queues of the topic and of the group's retry topics; sometimes the retry topics come first. Which
+        queue comes first is drawn, as RocketMQ does.
         """
         draw = self._random.randrange(100)
         retries = [
@@ -128,12 +128,12 @@ class PopQueues:
         return (v2, v1) if self.config.retrieve_message_from_pop_retry_topic_v1 else (v2,)
 
     def offset(self, group: str, topic: str, queue_id: int, init_mode: int) -> int:
-        """Where the group is, or begins if it has no offset."""
+        """Return the group's offset; if it has none, where it begins."""
         offset = self._offsets.query(group, topic, queue_id)
         return offset if offset != NO_OFFSET else self.init_offset(topic, queue_id, init_mode)
 
     def init_offset(self, topic: str, queue_id: int, init_mode: int) -> int:
-        """Where a group begins that has no offset."""
+        """Return where a group without an offset begins."""
         reads = self._store.reads
         low, high = reads.min_offset(topic, queue_id), reads.max_offset(topic, queue_id)
         if init_mode != INIT_MODE_MAX or topic.startswith(RETRY_GROUP_TOPIC_PREFIX):

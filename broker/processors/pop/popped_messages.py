@@ -1,4 +1,4 @@
-"""What one pop found in the queues that it looked into, before it is popped."""
+"""What one pop has found in the queues that it looked into, before that is popped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def queue_offset_of(record: bytes) -> int:
 
 
 class QueueLook(msgspec.Struct, frozen=True):
-    """Of one queue."""
+    """What was found in one queue."""
 
     popped: PoppedQueue
     records: list[bytes]
@@ -30,7 +30,7 @@ class QueueLook(msgspec.Struct, frozen=True):
 
 
 class PopLook(msgspec.Struct):
-    """Of all queues."""
+    """What was found in all queues."""
 
     queues: list[QueueLook] = msgspec.field(default_factory=list)  # whose offset moves
     count: int = 0  # of messages
@@ -50,8 +50,9 @@ class PopLook(msgspec.Struct):
 def under_own_topic(
     record: bytes, topic: str, start: int, pop_time: int, invisible_ms: int, broker_name: str
 ) -> bytes:
-    """A message of a retry topic as consumers of `topic` get it: with its handle, for they know no retry topic. One
-    whose properties leave no room for that stays as it lies.
+    """Make of a retry topic's message one of `topic`, with its handle, since consumers know no retry topics.
+
+    A record whose properties leave no room for the handle is returned as it is stored.
     """
     message = decode_message(record)
     handle = PopHandle(

@@ -34,7 +34,7 @@ class PopQueue(msgspec.Struct):
     )  # with a first pop time, by offset
 
     def find(self, start: int, pop_time: int, bits: int) -> Iterator[tuple[CheckPointKey, int]]:
-        """The check points, and their bits, of messages in flight that a handle names.
+        """Find the check points, and in each the bits, of the messages in flight that a handle names.
 
         A change of a message's invisible time makes a newer handle of it. The older ones go on naming it, but for those
         of an earlier pop.
@@ -53,7 +53,7 @@ class PopQueue(msgspec.Struct):
                 yield key, 1
 
     def end_messages(self, key: CheckPointKey, bits: int) -> int:
-        """Messages of a check point are not in flight any more. Returns how many."""
+        """End messages of a check point. Returns how many of them were in flight."""
         check_point = self.check_points[key]
         count = (check_point.waiting & bits).bit_count()
         check_point.waiting &= ~bits
@@ -117,7 +117,7 @@ class Due(NamedTuple):
 
 
 def due_of(key: QueueKey, queue: PopQueue) -> list[Due]:
-    """All that is in flight of a queue."""
+    """List the times at which something of the queue may be over."""
     found = [
         Due(check_point.visible_ms, key, start, pop_time)
         for (start, pop_time), check_point in queue.check_points.items()
@@ -138,12 +138,12 @@ def unpack_bits(packed: bytes) -> int:
 
 
 def lowest_bit(bits: int) -> int:
-    """The number of the first bit that is set; there is one."""
+    """Return the number of the lowest bit that is set; there must be one."""
     return (bits & -bits).bit_length() - 1
 
 
 def bit_numbers(bits: int) -> list[int]:
-    """Of the bits that are set, ascending. Those between them cost nothing: a client may name any."""
+    """Return the numbers of the bits that are set, ascending. A client may set any bit, so gaps cost nothing."""
     numbers = []
     while bits:
         numbers.append(number := lowest_bit(bits))

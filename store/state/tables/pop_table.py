@@ -2,7 +2,7 @@
 
 A check point is what one pop took of one queue. A handle names it by its start and its pop time, and so finds it at
 whichever member leads (docs/adr/0012-pop-is-a-table-of-check-points.md). The pop offset is the group's ordinary offset,
-which this table moves. When a message has expired is for the leader to say, by its clock, in a record.
+which this table moves. The leader decides by its clock when a message has expired, and says so in a record.
 
 A revival is one append: a record, and behind it, in the entries from `first_index` on, copies of the messages. Each
 message ends when its copy is applied, as in ended_offsets_table.py.
@@ -35,7 +35,7 @@ from store.state.tables.pop_queue import (
 from store.state.tables.subscription_group_table import DeleteSubscriptionGroup
 from store.state.tables.topic_config_table import DeleteTopic
 
-# Of what was due and is gone, before the times of what is there are put in order anew.
+# The heap of times is made anew when it is longer than this and twice what is in flight: most of it is gone by then.
 _GONE_COUNT_MIN: Final = 1024
 
 
@@ -169,7 +169,7 @@ class PopTable(Table):
         return {key: queue.pack() for key, queue in self.queues.items()}
 
     def in_flight(self, popped: Popped) -> list[Popped]:
-        """Those that are of the messages that a handle names, by the handles that name them now."""
+        """Of the messages that a handle names, return those in flight, each under the handle that names it now."""
         queue = self.queues.get(popped[:3])
         if queue is None:
             return []
@@ -185,24 +185,24 @@ class PopTable(Table):
         return [popped._replace(bits=bits)] if bits else []
 
     def first_pop_time(self, popped: Popped) -> int:
-        """Of a message in flight. It stays what it is when the invisible time is changed."""
+        """Return when a message in flight was first popped. Changes of its invisible time do not alter that."""
         check_point = self.queues[popped[:3]].check_points.get((popped.start, popped.pop_time))
         if check_point is None or check_point.first_pop_time == NO_TIME:
             return popped.pop_time
         return check_point.first_pop_time
 
     def is_order(self, popped: Popped) -> bool:
-        """Whether a handle, of messages in flight, is one of FIFO consumers."""
+        """Whether a handle, whose messages are in flight, was given to FIFO consumers."""
         return (popped.start, popped.pop_time) not in self.queues[popped[:3]].check_points
 
     def order_info(self, key: QueueKey) -> OrderInfo | None:
-        """None also where the group's offset was moved since."""
+        """Return what FIFO consumers have of a queue. None: nothing, or the group's offset was moved since."""
         queue = self.queues.get(key)
         order = queue.order if queue is not None else None
         return order if order is not None and order.first == self._offsets.query(*key) else None
 
     def oldest(self) -> dict[QueueKey, int]:
-        """The offset of the first message that a check point has in flight, of each queue."""
+        """Return for each queue the offset of the first message that a check point has in flight."""
         return {
             key: min(
                 start + lowest_bit(check_point.waiting)
@@ -217,7 +217,7 @@ class PopTable(Table):
         return self._due[0].visible_ms if self._due else None
 
     def take_due(self, now_ms: int) -> Iterator[Due]:
-        """What may have expired, the oldest first, each once. What stays in flight is to be put back."""
+        """Yield what may have expired, the oldest first, each once. The caller puts back what stays in flight."""
         taken: set[tuple[QueueKey, int, int]] = set()
         while self._due and self._due[0].visible_ms <= now_ms:
             due = heapq.heappop(self._due)
@@ -226,15 +226,15 @@ class PopTable(Table):
                 yield due
 
     def put_back(self, due: Due, visible_ms: int) -> None:
-        """Offers it again then."""
+        """Have take_due() yield it again at `visible_ms`."""
         heapq.heappush(self._due, due._replace(visible_ms=visible_ms))
 
     def offer_order(self, key: QueueKey, order: OrderInfo, now_ms: int) -> None:
-        """What FIFO consumers have of a queue may be over now, whatever its times were."""
+        """Have take_due() yield what FIFO consumers have of a queue now, whatever its times are."""
         self._note_due(Due(now_ms, key, NO_OFFSET, order.pop_time))
 
     def put_all_back(self) -> None:
-        """Offers all again in time, whatever was taken."""
+        """Have take_due() yield all that is in flight in its time, also what it has yielded before."""
         self._due = [due for key, queue in self.queues.items() for due in due_of(key, queue)]
         heapq.heapify(self._due)
 
@@ -299,7 +299,7 @@ class PopTable(Table):
         *,
         suspend: bool = False,
     ) -> None:
-        """Messages that are in flight from now on. There is a check point of this key if a clock was set back."""
+        """Add messages in flight. Their check point exists already if a clock was set back."""
         check_point = queue.check_points.setdefault(check_point_key, CheckPoint(0, visible_ms, suspend))
         check_point.waiting |= bits
         self._count(key[0], bits.bit_count())
@@ -307,7 +307,7 @@ class PopTable(Table):
         self._note_due(Due(check_point.visible_ms, key, start, pop_time))
 
     def _count(self, group: str, change: int) -> None:
-        """Messages that check points have in flight now, or have no more."""
+        """Add `change`, which may be negative, to the count of messages that check points have in flight."""
         self.check_point_counts[group] += change
         if not self.check_point_counts[group]:
             del self.check_point_counts[group]
@@ -315,7 +315,7 @@ class PopTable(Table):
         self.in_flight_count += change
 
     def _end_popped_before(self, key: QueueKey, queue: PopQueue, popped: PoppedQueue) -> None:
-        """Messages that are popped anew are in flight by this pop alone: the group's offset was set back."""
+        """End earlier pops of messages that are popped again after the group's offset was set back."""
         if popped.start >= queue.end:
             return
         for (start, pop_time), check_point in list(queue.check_points.items()):
@@ -379,7 +379,7 @@ class PopTable(Table):
     # -- revival -----------------------------------------------------------------------------------------------
 
     def _begin(self, change: ReviveMessages, timestamp: int) -> None:
-        """The record is applied; all entries before it are."""
+        """Begin a revival, whose record is applied now, as all entries before it are."""
         self.settle(Index(change.first_index - 2))
         self._under_way, self._counted = change, 0
         for popped in change.dropped:
@@ -387,7 +387,7 @@ class PopTable(Table):
         self.settle(Index(change.first_index - 1))
 
     def settle(self, applied_index: Index) -> None:
-        """Counts the copies of a revival among the entries up to there, which are applied."""
+        """End the messages of a revival whose copies are among the applied entries, those up to `applied_index`."""
         change = self._under_way
         if change is None:
             return
@@ -400,7 +400,7 @@ class PopTable(Table):
             self._under_way = None
 
     def term_began(self, no_op_index: Index) -> None:
-        """Ends the count: what is behind the no-op was not announced by the leader before."""
+        """End a revival that is under way: entries behind the no-op are not those that the earlier leader announced."""
         self.settle(Index(no_op_index - 1))
         self._under_way = None
 

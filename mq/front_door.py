@@ -46,10 +46,11 @@ def broker(
 
 def proxy(
     config: Annotated[
-        Path | None, typer.Option("-c", "--config", help="Conf file as RocketMQ's rmq-proxy.json.")
+        Path | None,
+        typer.Option("-c", "--config", help="Conf file in the format of RocketMQ's rmq-proxy.json."),
     ] = None,
     namesrv_addr: Annotated[
-        str, typer.Option("-n", "--namesrv", metavar="ADDR", help="Wins over the file.")
+        str, typer.Option("-n", "--namesrv", metavar="ADDR", help="NameServers; wins over the file.")
     ] = "",
     port: Annotated[int, typer.Option(help="Port to listen on; 0: as the conf file says, or 8081.")] = 0,
     print_config: PrintOption = False,

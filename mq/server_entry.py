@@ -74,13 +74,15 @@ def broker(arguments: Sequence[str] | None = None) -> None:
     """Runs a broker until SIGTERM or SIGINT. Exit status as `namesrv`."""
     parser = _Parser(prog="mqbroker", description="A RocketMQ broker: plain, or a member of a DLedger group.")
     _add_common_flags(parser)
-    parser.add_argument("-n", "--namesrvAddr", metavar="ADDR", help="NameServers, host:port, several with ;")
+    parser.add_argument(
+        "-n", "--namesrvAddr", metavar="ADDR", help="NameServers: host:port, several joined by ;"
+    )
     parser.add_argument(
         "-m",
         "--printImportantConfig",
         dest="print_important",
         action="store_true",
-        help="print of what is in effect what RocketMQ calls important and end",
+        help="print the settings in effect that RocketMQ calls important, and end",
     )
     parser.add_argument(
         "--enable-proxy",
@@ -135,15 +137,17 @@ def proxy(arguments: Sequence[str] | None = None) -> None:
         prog="mqproxy",
         description="A gRPC proxy: RocketMQ's 5.x clients speak to it, and it speaks to brokers, ours or RocketMQ's.",
     )
-    parser.add_argument("-n", "--namesrvAddr", metavar="ADDR", help="NameServers, host:port, several with ;")
+    parser.add_argument(
+        "-n", "--namesrvAddr", metavar="ADDR", help="NameServers: host:port, several joined by ;"
+    )
     _add_proxy_flags(parser)
     parser.add_argument("--host", help="address to listen on (conf: pyDLedgerBindAddress; default 0.0.0.0)")
     parser.add_argument("--port", type=int, help="port to listen on (conf: grpcServerPort; default 8081)")
     parser.add_argument(
         "--advertise",
         metavar="HOST:PORT",
-        help="where clients find this proxy, or a balancer before it (conf: pyDLedgerAdvertisedEndpoint; default: the "
-        "address that they were given)",
+        help="where clients find this proxy, or a balancer in front of it (conf: pyDLedgerAdvertisedEndpoint; "
+        "default: the address that they were given)",
     )
     parser.add_argument("--beside", action="store_true", help=argparse.SUPPRESS)
     _add_print_flag(parser)
@@ -198,7 +202,7 @@ def _add_print_flag(parser: argparse.ArgumentParser) -> None:
         "--printConfigItem",
         dest="print_config",
         action="store_true",
-        help="print what is in effect and end",
+        help="print the settings in effect, and end",
     )
 
 
@@ -215,7 +219,7 @@ def _add_proxy_flags(parser: argparse.ArgumentParser) -> None:
         "--proxyMode",
         dest="proxy_mode",
         metavar="MODE",
-        help="cluster; a broker and its proxy are never one process",
+        help="cluster, the only one: a broker and a proxy are two processes",
     )
 
 

@@ -97,7 +97,11 @@ class Renewals:
             return None
         del self._leases[key]
         if lease.renewing is not None:
-            await asyncio.wait([lease.renewing])
+            try:
+                await asyncio.wait([lease.renewing])
+            except asyncio.CancelledError:
+                self.put_back(lease)
+                raise
         return lease
 
     def put_back(self, lease: Lease | None) -> None:

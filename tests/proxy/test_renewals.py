@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
 from fake_brokers import TOPIC, FakeBroker, FakeBrokers, until
 
 from message.pop_handle import PopHandle
@@ -85,6 +86,30 @@ def test_who_takes_a_message_while_it_gets_more_time_has_its_new_handle() -> Non
         lease = await fixture.renewals.take("g", TOPIC, handle)
         assert lease is not None
         assert lease.handle == fixture.broker.in_flight[0] != handle
+
+    run(story)
+
+
+def test_a_take_that_is_cancelled_while_it_waits_leaves_the_lease() -> None:
+    """As when the deadline of an ack passes: the client still has the message, and tries again."""
+
+    async def story(fixture: Fixture) -> None:
+        asked = asyncio.Event()
+
+        async def answers_nothing(*_: object, **__: object) -> None:
+            asked.set()
+            await asyncio.get_running_loop().create_future()
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(fixture.brokers, "ask_once", answers_nothing)
+            handle = fixture.hold(SHORT_MS)
+            await asked.wait()
+        taking = asyncio.ensure_future(fixture.renewals.take("g", TOPIC, handle))
+        await asyncio.sleep(0)
+        assert not taking.done()
+        taking.cancel()
+        await asyncio.wait([taking])
+        assert len(fixture.renewals) == 1
 
     run(story)
 

@@ -316,7 +316,8 @@ class Http2:
             return
         _check_size("SETTINGS", payload[: len(payload) % SETTING.size], 0)
         initial_window = self._peer_initial_window
-        for number, value in SETTING.iter_unpack(payload):
+        # Of a setting that comes several times the last value counts: each change of windows walks over all streams.
+        for number, value in dict(SETTING.iter_unpack(payload)).items():
             if number == Setting.INITIAL_WINDOW_SIZE:
                 self._change_windows(value)
             elif number == Setting.ENABLE_PUSH:

@@ -23,6 +23,7 @@ from proxy.grpc.frames import (
     PREFACE,
     PUSH_PROMISE,
     RST_STREAM,
+    SETTING,
     SETTINGS,
     UINT32,
     WINDOW_UPDATE,
@@ -281,6 +282,15 @@ def test_a_changed_initial_window_holds_for_open_streams() -> None:
     recorder.http2.send_data(1, b"1234567")
     recorder.receive(frames.settings({Setting.INITIAL_WINDOW_SIZE: 5}))
     assert recorder.http2.window_of(1) == -2
+
+
+def test_of_a_setting_that_comes_several_times_the_last_value_counts() -> None:
+    """Each change is a walk over all streams, and one frame has room for 2730 of them."""
+    recorder = started()
+    sizes = (2**31, 3, 10)
+    payload = b"".join(SETTING.pack(Setting.INITIAL_WINDOW_SIZE, size) for size in sizes)
+    recorder.receive(request(1), frame(SETTINGS, 0, 0, payload))
+    assert recorder.http2.window_of(1) == 10
 
 
 def test_memory_of_closed_streams_is_bounded() -> None:

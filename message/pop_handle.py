@@ -36,7 +36,7 @@ class PopHandle(NamedTuple):
         """Raises ValueError for what is none."""
         words = text.split(" ")
         if not 7 <= len(words) <= 8:
-            raise ValueError(f"{text!r} has {len(words)} words, a handle has 8")
+            raise ValueError(f"{text!r:.80} has {len(words)} words, a handle has 8")
         start, pop_time, invisible_ms, revive_queue_id = map(_number, words[:4])
         queue_offset = _number(words[7]) if len(words) == 8 else None
         return cls(
@@ -53,7 +53,7 @@ class PopHandle(NamedTuple):
 
 def _number(word: str) -> int:
     if not word.isascii() or not word.isdigit() or len(word) > 19 or int(word) > _NUMBER_MAX:
-        raise ValueError(f"{word!r} is no number of a handle")
+        raise ValueError(f"{word!r:.40} is no number of a handle")
     return int(word)
 
 

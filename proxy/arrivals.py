@@ -1,7 +1,7 @@
 """Long polls of ReceiveMessage: when a group has messages, its waiting receives get a turn, one after the other.
 
 For each group, topic and broker one NOTIFICATION waits at the broker, however many clients wait here. A NOTIFICATION
-takes no messages. So a client that goes away while it waits leaves no pop behind that takes messages for nobody.
+takes no messages. So a client that goes away while it waits leaves no pop behind that would take messages.
 """
 
 from __future__ import annotations

@@ -161,8 +161,9 @@ def tls_of(config: ProxyConfig) -> ServerTls | None:
 
 
 async def run_proxy(config: ProxyConfig, tls: ServerTls | None, *, is_beside_broker: bool = False) -> None:
-    """Runs a proxy until SIGTERM or SIGINT, or until its input ends, where that is a broker's. Raises OSError when the
-    port is taken.
+    """Run a proxy until SIGTERM or SIGINT. Raises OSError when the port is taken.
+
+    With `is_beside_broker`, standard input is a pipe of the broker: when it ends, so does the proxy.
     """
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()

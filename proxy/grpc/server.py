@@ -92,7 +92,7 @@ class GrpcServer:
     def make_room(self) -> None:
         """End the call that holds most of what no handler has received.
 
-        So a client that leaves large messages unfinished locks nobody out.
+        So a client that leaves large messages unfinished does not lock out others.
         """
         calls = ((stream, connection) for connection in self._connections for stream in connection.calls)
         stream, connection = max(calls, key=lambda pair: pair[0].held_size)

@@ -29,9 +29,7 @@ REFUSED_PAUSE_MS: Final = 100
 
 
 class Deliveries:
-    """Of one service. Invariant: what was appended and is not applied yet is one batch, and no other is appended before
-    it is.
-    """
+    """The batches of one service. Invariant: at most one batch is appended and not applied yet."""
 
     def __init__(self, store: LeaderStore) -> None:
         self._store = store
@@ -55,8 +53,9 @@ class Deliveries:
         messages: Sequence[PutMessage],
         now_ms: int,
     ) -> bool:
-        """Appends the record of changes_of(index of the first message), and the messages behind it; or returns False,
-        and nothing may begin for a while.
+        """Append the record of changes_of(index of the first message), and the messages behind it.
+
+        Returns False if the log refuses: then nothing may begin for a while.
         """
         self.awaited_index = self._store.commit_log.deliver(
             lambda first_index: pack_changes([*map(pack_change, changes_of(first_index))]), messages, now_ms
@@ -66,7 +65,7 @@ class Deliveries:
         return self.awaited_index is not None
 
     def applied(self, applied_index: Index) -> bool:
-        """Returns whether the batch under way is applied: then none is any more."""
+        """Note that entries up to there are applied. Returns whether that ends the batch under way."""
         if self.awaited_index is None or applied_index < self.awaited_index:
             return False
         self.awaited_index = None
@@ -75,7 +74,7 @@ class Deliveries:
     # -- records that wait -------------------------------------------------------------------------------------
 
     def record_at(self, queue: UnitQueue, offset: int, unit: Unit) -> bytes | None:
-        """None for one that is gone. Raises UnitDamagedError, MessageDamagedError, DiskError."""
+        """Read the record of a unit; None: it is gone. Raises UnitDamagedError, MessageDamagedError, DiskError."""
         phy_offset, size, _ = unit
         reader = self._store.reader
         if size > 0 and reader.is_gone(queue, offset, phy_offset):
@@ -91,8 +90,10 @@ class Deliveries:
         return record
 
     def first_pos(self, queue: UnitQueue | None, offset: int) -> int | None:
-        """Physical offset of the record at `offset`, behind which retention takes nothing; None at the queue's end. Of
-        a record that is gone nobody can tell any more. Raises UnitDamagedError, DiskError.
+        """Return the physical offset of the record at `offset`: retention keeps the log from there on.
+
+        None: the queue ends there. If the record is gone, its unit cannot be checked, and is believed. Raises
+        UnitDamagedError, DiskError.
         """
         if queue is None or offset >= queue.max_offset:
             return None
@@ -106,7 +107,7 @@ class Deliveries:
     def may_become(
         self, message: PutMessage | None, real_topic: str, queue: UnitQueue, offset: int, phy_offset: int
     ) -> PutMessage | None:
-        """What the record at `phy_offset` becomes, unless it cannot be stored, or has gone with its topic."""
+        """Return `message`, made of the record at `phy_offset`; None: it cannot be stored, or went with its topic."""
         said = queue.topic_name, queue.queue_id, offset
         if message is None or not self._store.commit_log.fits(message):
             log.error("message cannot be delivered topic=%s queue=%d offset=%d", *said)
@@ -117,6 +118,6 @@ class Deliveries:
         return message
 
     def damaged(self, queue: UnitQueue, offset: int, fault: str) -> UnitDamagedError:
-        """It is to be mended before anything that needs it goes on."""
+        """Have the unit mended. Returns the error to raise: what needs the unit waits until then."""
         self._store.mend(queue.topic, queue.queue_id, offset)
         return UnitDamagedError(f"{queue.topic_name}, queue {queue.queue_id}: {fault}", offset)

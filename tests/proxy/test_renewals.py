@@ -79,7 +79,7 @@ def test_what_is_taken_gets_no_more_time_unless_it_is_put_back() -> None:
     run(story)
 
 
-def test_who_takes_a_message_while_it_gets_more_time_has_its_new_handle() -> None:
+def test_a_message_that_is_being_renewed_is_taken_with_its_new_handle() -> None:
     async def story(fixture: Fixture) -> None:
         handle = fixture.hold(SHORT_MS)
         await until(lambda: fixture.broker.asked)  # the change is on its way

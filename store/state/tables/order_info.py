@@ -28,7 +28,7 @@ class OrderInfo(msgspec.Struct):
         offsets: Sequence[int],
         next_offset: int,
     ) -> Self:
-        """Of a pop of `offsets`: of none where all up to `next_offset` are gone, or have their ack."""
+        """Note a pop of `offsets`, which are none where all messages up to `next_offset` are gone or acknowledged."""
         counts: dict[int, int] = {}
         done: set[int] = set()
         if previous is not None:
@@ -67,7 +67,7 @@ class OrderInfo(msgspec.Struct):
         return max(self.visible.values(), default=0)
 
     def end(self, offset: int) -> None:
-        """The message at `offset`, which is in flight, is acknowledged."""
+        """Note the ack of the message at `offset`, which is in flight."""
         del self.visible[offset]
         self.counts.pop(offset, None)
         self.done.add(offset)
@@ -83,7 +83,7 @@ class OrderInfo(msgspec.Struct):
 
     @property
     def is_over(self) -> bool:
-        """Whether it says nothing any more."""
+        """Whether nothing is left to remember."""
         return not self.visible and not self.done and not self.counts
 
     def pack(self) -> list[Any]:

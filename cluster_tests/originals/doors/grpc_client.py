@@ -1,7 +1,7 @@
-"""RocketMQ's official gRPC clients of four languages: programs that do the same, each with one of them.
+"""RocketMQ's official gRPC clients of five languages: programs that do the same, each with one of them.
 
-grpc_clients/DoorClient.java, door_client.go, door_client.js and door_client.py are `PROGRAM endpoint topic`, the topic
-being the one whose transactions they are asked about. They take a command per line from their input, its words parted
+grpc_clients/DoorClient.java, door_client.go, .js, .py and .rs are `PROGRAM endpoint topic`, the topic being the one
+whose transactions they are asked about. They take a command per line from their input, its words parted
 by tabs, and print a JSON object per event:
 
     send     KEY TOPIC [NAME=VALUE ...]             sent, or failed
@@ -17,6 +17,8 @@ tag, group (the message group) and at_ms (the time of delivery) are of the messa
 property fails=N has the first N deliveries to a push consumer fail; `decision` is what the producer answers when it is
 asked: commit or rollback. NOW says how the transaction ends, or `unknown`. Commands run side by side. At the end of its
 input a program ends.
+
+Rust's library has no push consumer: there `push` receives, and acknowledges what is not to fail.
 """
 
 import contextlib
@@ -39,7 +41,8 @@ from originals.java_client import QUICK_START, ROOT, JavaProcess
 SOURCES = ROOT / "cluster_tests" / "grpc_clients"
 BUILD = ROOT / ".build" / "grpc"
 PYTHON_PACKAGE = "rocketmq-python-client==5.1.2"
-LANGUAGES = ("go", "java", "node", "python")
+QUICKLY_BUILT = ("go", "java", "node", "python")
+LANGUAGES = (*QUICKLY_BUILT, "rust")  # to build that takes two minutes
 WAIT_S = 60
 
 
@@ -140,6 +143,11 @@ class GrpcProgram:
         """Whether a failed message holds back the rest of its message group: Go's goes on with what came with it."""
         return self.language != "go"
 
+    @property
+    def recalls_and_hides(self) -> bool:
+        """Whether it can: Rust's library has neither call."""
+        return self.language != "rust"
+
     @contextlib.contextmanager
     def start(self, endpoint: str, topic: str) -> Iterator[GrpcClient]:
         command = ["env", f"HOME={self.work}", *self.command, endpoint, topic]
@@ -166,6 +174,7 @@ def grpc_program(language: str, work: Path) -> GrpcProgram:
             str(SOURCES / "door_client.js"),
         ),
         "python": (str(BUILD / "python" / "venv" / "bin" / "python"), str(SOURCES / "door_client.py")),
+        "rust": (str(BUILD / "rust" / "debug" / "door_client"),),
     }
     return GrpcProgram(language, commands[language], work)
 
@@ -178,6 +187,7 @@ def _why_not(language: str) -> str | None:
         "java": (("mvn", "java", "javac"), _make_java),
         "node": (("node", "npm"), _make_node),
         "python": ((), _make_python),
+        "rust": (("cargo",), _make_rust),
     }
     tools, make = makers[language]
     missing = [tool for tool in tools if shutil.which(tool) is None]
@@ -240,6 +250,12 @@ def _make_python(build: Path) -> None:
         PYTHON_PACKAGE,
     )
     stamp.write_text(PYTHON_PACKAGE)
+
+
+def _make_rust(build: Path) -> None:
+    # Cargo knows whether anything has changed.
+    manifest = str(SOURCES / "Cargo.toml")
+    _run("cargo", "build", "--quiet", "--locked", "--manifest-path", manifest, "--target-dir", str(build))
 
 
 def _once(stamp: Path, source: Path, make: Callable[[], None]) -> None:

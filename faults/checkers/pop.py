@@ -1,7 +1,8 @@
 """Of messages that a group is given by pops, each ends acknowledged or dead, and comes no more once it is acknowledged.
 
 Of a message group none is given before those that were acknowledged before it was sent have ended, unless one answer
-brings them together: then they are in its order. How often a message comes before it ends says nothing.
+brings them together: then they are in its order. How often a message comes before it ends says nothing. A group with an
+expression is given what matches, and nothing else.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from faults.checkers.numbered import Numbered, Values
 from faults.history import (
     Acknowledgement,
     Dead,
+    FilteredGroup,
     OfMessage,
     RecallBegun,
     Received,
     Record,
+    Run,
     Sent,
     Timer,
     Transaction,
@@ -52,9 +55,11 @@ class PopPromises:
         self._topics: dict[str, list[int]] = {}  # the messages that were acknowledged to their producers
         self._in_order: dict[str, list[int]] = {}  # likewise, by message group
         self._groups: dict[str, _Group] = {}
+        self._filtered: dict[str, FilteredGroup] = {}
 
     def takes(self) -> Mapping[type[Record], Callable[[Any], Iterator[Violation]]]:
         return {
+            Run: self._run,
             Sent: self._sent,
             Timer: self._sent,
             Transaction: self._sent,
@@ -64,6 +69,14 @@ class PopPromises:
             Acknowledgement: self._acknowledged,
             Dead: self._dead,
         }
+
+    def _run(self, run: Run) -> Iterator[Violation]:
+        self._filtered = {filtered.group: filtered for filtered in run.filtered}
+        return iter(())
+
+    def _matches(self, group: str, message: int) -> bool:
+        filtered = self._filtered.get(group)
+        return filtered is None or filtered.takes(self._name(message).sequence)
 
     def _sent(self, sent: Sent | Timer | Transaction) -> Iterator[Violation]:
         message = self._pack(sent)
@@ -85,6 +98,9 @@ class PopPromises:
 
     def _received(self, received: Received) -> Iterator[Violation]:
         message = self._pack(received)
+        if not self._matches(received.group, message):
+            what = f"was given to group {received.group}, whose expression does not match it"
+            yield self._violation(message, what, received.at_ns)
         group = self._groups.setdefault(received.group, _Group(received.topic))
         acked_ns = group.acked_ns.get(message)
         is_one = not self._add(message, 0) & _MAYBE_TWICE
@@ -138,7 +154,7 @@ class PopPromises:
             for message in self._topics.get(group.topic, ()):
                 state = self._add(message, 0)
                 is_due = not state & _RECALLED and (not state & _TRANSACTION or state & _COMMIT)
-                if is_due and group.ended.get(message) is None:
+                if is_due and self._matches(name, message) and group.ended.get(message) is None:
                     what = (
                         "neither acknowledged by group"
                         if group.given_ns.get(message)

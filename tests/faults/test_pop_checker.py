@@ -7,9 +7,11 @@ from faults.history import (
     Acknowledgement,
     AnyRecord,
     Dead,
+    FilteredGroup,
     Outcome,
     RecallBegun,
     Received,
+    Run,
     SendBegun,
     Sent,
     Timer,
@@ -117,6 +119,17 @@ def test_of_a_message_group_none_comes_before_the_earlier_ones_have_ended() -> N
         acked(6, 1),
     ]
     assert found(*history, *one_by_one) == []
+
+
+def test_a_group_with_an_expression_is_given_what_matches_and_nothing_else() -> None:
+    odd = FilteredGroup(group=GROUP, topic=TOPIC, modulus=2, remainders=(1,))
+    run = Run(at_ns=0, seed=0, minutes=1, target="ours", members=(), filtered=(odd,))
+    history = [run, sent(1, 0), sent(1, 1), sent(1, 3), received(2, 1), acked(3, 1)]
+    assert found(*history, received(4, 3), acked(5, 3)) == []
+    assert found(*history, received(4, 0), acked(5, 0)) == [
+        "message p/3 was acknowledged to its producer, and was never given to group workers, nor is it dead",
+        "message p/0 was given to group workers, whose expression does not match it",
+    ]
 
 
 def test_a_transaction_without_a_commit_and_a_recalled_timer_need_not_come() -> None:

@@ -4,6 +4,7 @@ What it is told stands in originals/doors/grpc_client.py, which also drives Door
 door_client.js.
 """
 
+import asyncio
 import json
 import os
 import sys
@@ -160,10 +161,15 @@ class Program:
         tell("hidden", group=group, key=key)
 
 
+def give_a_loop() -> None:
+    """Starts a thread as the main one is: where a thread has no loop, the client sometimes cannot open its stream."""
+    asyncio.set_event_loop(asyncio.new_event_loop())
+
+
 def main() -> None:
     program = Program(sys.argv[1], sys.argv[2])
     tell("started")
-    threads = ThreadPoolExecutor(32)
+    threads = ThreadPoolExecutor(32, initializer=give_a_loop)
     for line in sys.stdin:
         threads.submit(program.run, *line.rstrip("\n").split("\t"))
     os._exit(0)  # the client's own threads would go on

@@ -134,6 +134,13 @@ class GrpcProgram:
         return 3 if self.language in ("go", "python") else 1
 
     @property
+    def patience_s(self) -> int:
+        """For how long its producer may not hear that it is asked about a transaction, once it has lost its proxy: Go's
+        may open the stream again when it sends its settings, every 5 minutes; Python's tells who it is one time later.
+        """
+        return {"go": 360, "python": 660}.get(self.language, 120)
+
+    @property
     def tries_again_in_order(self) -> bool:
         """Whether a message group's message is tried again: Node's takes its first failure for the last."""
         return self.language != "node"

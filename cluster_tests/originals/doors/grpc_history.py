@@ -12,6 +12,8 @@ from originals.doors.grpc_client import GrpcClient
 from faults.history import (
     Acknowledgement,
     AnyRecord,
+    Recall,
+    RecallBegun,
     Received,
     SendBegun,
     Sent,
@@ -40,6 +42,8 @@ class _History:
                 yield from self._send(at_ns, words)
             elif words[0] == "transact":
                 yield from self._transaction(at_ns, words)
+            elif words[0] == "recall":
+                yield from self._recall(at_ns, words)
             elif words[0] == "ack":
                 yield self._acknowledgement(at_ns, words)
         for event in self._client.told("checked"):
@@ -73,11 +77,17 @@ class _History:
             at_ns=ended_ns, begun_ns=at_ns, topic=topic, outcome=outcome, attempts=self._attempts, **name
         )
 
+    def _recall(self, at_ns: int, words: list[str]) -> Iterator[AnyRecord]:
+        name = _name(words[1])
+        ended_ns, outcome = self._end("recall", words[1])
+        yield RecallBegun(at_ns=at_ns, **name)
+        yield Recall(at_ns=ended_ns, begun_ns=at_ns, outcome=outcome, **name)
+
     def _end(self, command: str, key: str) -> tuple[int, Any]:
         """When it ended, and how. AssertionError while it has not."""
-        sent = self._client.told("sent", key=key)
-        if sent:
-            return sent[0]["at_ns"], "ok"
+        done = self._client.told("recalled" if command == "recall" else "sent", key=key)
+        if done:
+            return done[0]["at_ns"], "ok"
         failed = self._client.told("failed", of=command, key=key)
         assert failed, f"{command} of {key} has not ended"
         return failed[0]["at_ns"], "unknown"

@@ -177,6 +177,49 @@ def answer_error(request: AnyRequest, error: RemotingError | StoreError | DiskEr
         request.answer(ResponseCode.SYSTEM_ERROR, f"the store cannot be read: {error}")
 
 
+def propose_each(
+    store: MessageStore,
+    changes: Sequence[StateChange],
+    on_done: Callable[[Sequence[ProposeStatus]], None],
+    now_ms: int,
+) -> None:
+    """Calls `on_done` once, when each of the changes has its outcome; with all of these, in no order."""
+    statuses: list[ProposeStatus] = []
+
+    def one_done(status: ProposeStatus) -> None:
+        statuses.append(status)
+        if len(statuses) == len(changes):
+            on_done(statuses)
+
+    if not changes:
+        on_done(statuses)
+    for change in changes:
+        store.propose(change, one_done, now_ms)
+
+
+def answer_all_applied(
+    request: AnyRequest, on_applied: Callable[[], None] | None = None
+) -> Callable[[Sequence[ProposeStatus]], None]:
+    """Answers a request that makes several changes: by `on_applied`, if that is given, when all are applied; else says
+    how many are, and what became of the others.
+    """
+    succeed = on_applied or (lambda: request.answer())
+
+    def on_done(statuses: Sequence[ProposeStatus]) -> None:
+        failed = [item for item in statuses if item is not ProposeStatus.APPLIED]
+        if failed and len(set(statuses)) == 1:
+            request.answer(*_FAILURES[failed[0]])
+        elif failed:
+            # Of a part of them it may be said that nothing was changed, of the request it may not.
+            made = len(statuses) - len(failed)
+            remark = f"{made} of {len(statuses)} changes are made; the first of the others: {_FAILURES[failed[0]][1]}"
+            request.answer(ResponseCode.SYSTEM_ERROR, remark)
+        else:
+            succeed()
+
+    return on_done
+
+
 def propose_all(
     store: MessageStore,
     changes: Sequence[StateChange],
@@ -184,28 +227,5 @@ def propose_all(
     now_ms: int,
     on_applied: Callable[[], None] | None = None,
 ) -> None:
-    """Answers when all are applied, by `on_applied` if that is given; else says how many are, and what became of the
-    others.
-    """
-    succeed = on_applied or (lambda: request.answer())
-    statuses: list[ProposeStatus] = []
-
-    def on_done(status: ProposeStatus) -> None:
-        statuses.append(status)
-        if len(statuses) < len(changes):
-            return
-        failed = [item for item in statuses if item is not ProposeStatus.APPLIED]
-        if failed and len(set(statuses)) == 1:
-            request.answer(*_FAILURES[failed[0]])
-        elif failed:
-            # Of a part of them it may be said that nothing was changed, of the request it may not.
-            made = len(changes) - len(failed)
-            remark = f"{made} of {len(changes)} changes are made; the first of the others: {_FAILURES[failed[0]][1]}"
-            request.answer(ResponseCode.SYSTEM_ERROR, remark)
-        else:
-            succeed()
-
-    if not changes:
-        succeed()
-    for change in changes:
-        store.propose(change, on_done, now_ms)
+    """Makes several changes for one request, and answers it as answer_all_applied() does."""
+    propose_each(store, changes, answer_all_applied(request, on_applied), now_ms)

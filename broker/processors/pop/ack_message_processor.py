@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from broker.answers import AnyRequest, Request, answer_applied
+from broker.answers import AnyRequest, Request, answer_all_applied, answer_applied, propose_each
 from broker.processors.pop.pop_message_processor import COUNT_MAX, INVISIBLE_MS_MAX
 from broker.processors.pop.pop_queues import NO_REMARK, NOT_SERVING
 from broker.processors.pull.pull_turns import CallSoon
@@ -133,18 +133,18 @@ class AckMessageProcessor:
             if self._table.in_flight(each) and self._table.is_order(each)
         }
 
-        def on_done(status: ProposeStatus) -> None:
-            """The last change is applied, so those before it in the log are as well."""
+        def on_done(statuses: Sequence[ProposeStatus]) -> None:
             self._ended(gathered.ending)
             for group, topic in freed:
                 self._waiting_pops.wake_one(group, topic, self._clock())
             for request in gathered.requests:
-                answer_applied(request)(status)
+                answer_all_applied(request)(statuses)
 
-        for begin in range(0, len(acked), CHECK_POINTS_MAX):
-            end = begin + CHECK_POINTS_MAX
-            change = AckMessages(acked[begin:end])
-            self._store.propose(change, on_done if end >= len(acked) else None, now_ms)
+        changes = [
+            AckMessages(acked[begin : begin + CHECK_POINTS_MAX])
+            for begin in range(0, len(acked), CHECK_POINTS_MAX)
+        ]
+        propose_each(self._store, changes, on_done, now_ms)
 
     def _begin(self, popped: Popped) -> _Ending:
         """Hold the message back from coming again, unless it is about to already, until _ended() is called. That holds

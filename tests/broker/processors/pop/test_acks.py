@@ -93,6 +93,24 @@ def test_a_batch_of_acks_may_be_larger_than_a_record(tmp_path: Path) -> None:
     assert broker.store.tables.pop_table.in_flight_count == 0
 
 
+def test_acks_that_are_partly_in_the_log_when_the_leader_ends_are_not_said_to_have_changed_nothing(
+    tmp_path: Path,
+) -> None:
+    broker = OneBroker(tmp_path, "mapedFileSizeCommitLog=1048576\n")
+    client = PopClient(broker, "T" * 120, "g" * 120)
+    client.send(*[b"x"] * 600)
+    messages = [message for _ in range(600) for message in client.pop(maxMsgNums="1")]
+    request = broker.new_request(RequestCode.BATCH_ACK_MESSAGE, {}, client.batch_ack_body(messages))
+    channel = RecordingChannel()
+    broker.receive([request], channel)
+    broker.end_turn()  # a part of them is in the log, the others wait for the end of that
+    broker.step_down()
+    answer = channel.response_to(request.opaque)
+    assert answer is not None
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "nothing was changed" not in str(answer.remark)
+
+
 def test_an_ack_of_more_messages_than_a_pop_has_is_refused(client: PopClient) -> None:
     """Each of them is looked for, and a leader has no time for 65,536 of each ack in a body."""
     (message, *others) = client.pop()

@@ -29,8 +29,8 @@ CONF = {
     "transactionCheckMax": "100000",  # some clients can be asked again only minutes after a proxy is lost
     "waitTimeMillsInSendQueue": "60000",  # a busy broker is to refuse nothing
 }
-# It keeps to itself for 3 s that a transaction has ended (with 100 ms one of its threads never rests), and delivers a
-# message once for each commit that it hears. So it is to ask later than that, and again only where an answer is lost.
+# It keeps to itself for 3 s that a transaction has ended, and delivers a message once for each commit that it hears.
+# So it is to ask later than that, and again only where an answer is lost.
 CONF_OF_ROCKETMQ = {
     **CONF,
     "enableDLegerCommitLog": "false",

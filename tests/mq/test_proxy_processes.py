@@ -156,9 +156,10 @@ def test_a_broker_ends_in_order_with_the_proxy_beside_it(
 def test_a_proxy_that_hangs_does_not_keep_its_broker_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proxy_beside, "STOP_SECONDS", 0.01)
     found = []
+    of_other_tests = set(children(os.getpid()))
 
     async def broker() -> None:
-        (pid,) = children(os.getpid())
+        (pid,) = set(children(os.getpid())) - of_other_tests
         found.append(process_id_of(pid))
         os.kill(pid, signal.SIGSTOP)
 
@@ -173,9 +174,12 @@ def test_a_proxy_says_where_it_listens_and_ends_on_sigterm() -> None:
     (port,) = free_ports(1)
     arguments = ["proxy", "-n", "127.0.0.1:1", "--host", "127.0.0.1", "--port", str(port)]
     proxy = subprocess.Popen([*SERVER, *arguments], stderr=subprocess.PIPE, text=True)
-    until(lambda: port in listening_ports(), proxy)
-    proxy.send_signal(signal.SIGTERM)
-    _, told = proxy.communicate(timeout=30)
+    try:
+        until(lambda: port in listening_ports(), proxy)
+        proxy.send_signal(signal.SIGTERM)
+        _, told = proxy.communicate(timeout=30)
+    finally:
+        proxy.kill()
     assert proxy.returncode == 0
     (line,) = [line for line in told.splitlines() if "proxy started" in line]
     assert f"listen=127.0.0.1:{port} tls=and plaintext namesrv=127.0.0.1:1" in line

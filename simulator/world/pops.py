@@ -76,6 +76,7 @@ class Pops:
         self._random = random
         self._brokers: dict[str, PopBroker] = {}  # by member id
         self._attempt_count = 0
+        self._is_draining = False
 
     def start(self) -> None:
         if self._options.pop_interval_us:
@@ -103,6 +104,11 @@ class Pops:
             for member in self._members
             if member.process is not None and not member.is_paused and member.process.store.serving
         ]
+
+    def _leader(self) -> Process | None:
+        """The one that others are to follow."""
+        leader = max(self._serving(), key=_term, default=None)
+        return leader.process if leader is not None else None
 
     def _broker(self, process: Process) -> PopBroker:
         member_id = process.host.member_id
@@ -234,10 +240,10 @@ class Pops:
 
     def _is_in_time(self, given: _Given) -> bool:
         """By the leader that others are to follow: an ack that is told now counts, whoever tells it."""
-        leader = max(self._serving(), key=_term, default=None)
-        if leader is None or leader.process is None:
+        leader = self._leader()
+        if leader is None:
             return False
-        handle, table = given.handle, leader.process.store.tables.pop_table
+        handle, table = given.handle, leader.store.tables.pop_table
         bits = 1 << given.offset - handle.start
         named = Popped(given.group, given.real_topic, given.queue_id, handle.start, handle.pop_time, bits)
         for popped in table.in_flight(named):  # one
@@ -245,7 +251,7 @@ class Pops:
             check_point = queue.check_points.get((popped.start, popped.pop_time))
             visible = queue.order.visible if queue.order is not None else {}
             visible_ms = check_point.visible_ms if check_point is not None else visible[given.offset]
-            return visible_ms > leader.now_ms()
+            return visible_ms > leader.host.now_ms()
         return False
 
     def _change(self, member: SimMember, process: Process, given: list[_Given]) -> None:
@@ -278,18 +284,25 @@ class Pops:
     # -- the end of a run --------------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Pops and acknowledges all there is."""
+        """Pops and acknowledges all there is, until check_drained() is called."""
+        self._is_draining = True
+        self._drain_some()
+
+    def _drain_some(self) -> None:
+        if not self._is_draining:
+            return
         if not self.is_drained():
             for topic in _TOPICS:
                 self._ask(_PLAIN, topic, self._new_attempt())
                 self._ask(_FIFO, topic, self._new_attempt())
-            self._loop.call_later(_DRAIN_INTERVAL_US, self.drain)
+        # Another leader may have more.
+        self._loop.call_later(_DRAIN_INTERVAL_US, self._drain_some)
 
     def is_drained(self) -> bool:
-        return not self._options.pop_interval_us or any(
-            member.process is not None and self._is_drained_at(member.process.store)
-            for member in self._serving()
-        )
+        if not self._options.pop_interval_us:
+            return True
+        leader = self._leader()
+        return leader is not None and self._is_drained_at(leader.store)
 
     def _is_drained_at(self, store: MessageStore) -> bool:
         if store.tables.pop_table.in_flight_count:
@@ -310,6 +323,7 @@ class Pops:
 
     def check_drained(self) -> None:
         """Raises ViolationError."""
+        self._is_draining = False
         if self._options.pop_interval_us:
             for group in (_PLAIN, _FIFO):
                 self.fates.check_ended(group, _TOPICS)

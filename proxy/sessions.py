@@ -1,4 +1,4 @@
-"""Sessions of clients, by client id: the settings that a client has sent, and the Telemetry stream that reaches it.
+"""Sessions of clients, by client id: what each has said of itself, and the Telemetry stream that reaches it.
 
 Nothing here is needed to serve a request: a client goes on with a proxy that has never heard of it. Times are the
 caller's, in seconds.
@@ -6,34 +6,36 @@ caller's, in seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from proxy.grpc.call import Call
-from proxy.protocol.definition import Settings
+from proxy.protocol.definition import ClientType, Code
+from proxy.status import StatusError
 
 COUNT_MAX: Final = 20_000
+TOPICS_SIZE_MAX: Final = 64 * 1024 * 1024
+_TOPIC_SIZE: Final = 400  # what one topic of one client takes besides its name: measured, 106 to 398 bytes
 
 
 @dataclass(slots=True)
 class Session:
-    """`settings`: as the client sent them, None until it has. `stream`: its newest Telemetry stream that is open."""
+    """`client_type`: None until the client has sent settings. `stream`: its newest Telemetry stream that is open.
+    `topics`: those to which it says that it sends; none without a stream.
+    """
 
     client_id: str
     seen: float
-    settings: Settings | None = None
+    client_type: ClientType | None = None
     stream: Call | None = None
-
-    @property
-    def topics(self) -> list[str]:
-        """The topics to which a producer says that it sends."""
-        return [] if self.settings is None else [topic.name for topic in self.settings.publishing.topics]
+    topics: tuple[str, ...] = ()
 
 
 class Sessions:
     """Invariant: `_sessions` is in the order in which clients were heard of, the latest last. `_producers` has, by
-    topic, the sessions whose settings name it, the next one to be asked first.
+    topic, the sessions that send to it, the next one to be asked first. `_topics_size` is what the topics of all
+    sessions take, at most TOPICS_SIZE_MAX.
     """
 
     def __init__(self, expire_after_s: float) -> None:
@@ -41,6 +43,7 @@ class Sessions:
         self.on_client_gone: Callable[[str], None] | None = None  # called with its client id
         self._sessions: dict[str, Session] = {}
         self._producers: dict[str, dict[str, Session]] = {}
+        self._topics_size = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -65,19 +68,33 @@ class Sessions:
             if (client_id := next(without_stream, None)) is not None:
                 self.forget(client_id)
 
-    def settings_came(self, client_id: str, stream: Call, settings: Settings, now: float) -> None:
-        """Keep the client's settings and stream in place of earlier ones."""
+    def settings_came(
+        self, client_id: str, stream: Call, client_type: ClientType, topics: Iterable[str], now: float
+    ) -> None:
+        """Keep the client's type, topics and stream in place of earlier ones. Raises StatusError where all clients
+        together have too many topics; what is known of the client then stays.
+        """
         session = self.seen(client_id, now)
+        topics = tuple(dict.fromkeys(topics))
+        size = self._topics_size - _size(session.topics) + _size(topics)
+        if size > TOPICS_SIZE_MAX:
+            raise StatusError(
+                Code.TOO_MANY_REQUESTS,
+                f"the topics of all producers take {size} bytes of the proxy, {TOPICS_SIZE_MAX} are allowed: "
+                f"try again later, or name fewer than {len(topics)} topics",
+            )
         self._leave_topics(session)
-        session.settings, session.stream = settings, stream
-        for topic in session.topics:
+        session.client_type, session.stream, session.topics = client_type, stream, topics
+        self._topics_size = size
+        for topic in topics:
             self._producers.setdefault(topic, {})[client_id] = session
 
     def stream_closed(self, client_id: str, stream: Call) -> None:
-        """Forget the stream, and keep the settings: the client may open another stream."""
+        """Forget the stream and the topics. The client names them again on its next stream."""
         session = self._sessions.get(client_id)
         if session is not None and session.stream is stream:
             session.stream = None
+            self._leave_topics(session)
 
     def forget(self, client_id: str) -> None:
         """Forget a client that has said that it ends, or was silent for too long."""
@@ -100,24 +117,26 @@ class Sessions:
 
     def published_topics(self) -> list[str]:
         """Return the topics of producers that have an open stream."""
-        return sorted(
-            topic
-            for topic, sessions in self._producers.items()
-            if any(session.stream is not None for session in sessions.values())
-        )
+        return sorted(self._producers)
 
     def next_producer(self, topic: str) -> Session | None:
         """Return a producer of the topic that has an open stream, another one each time; None if there is none."""
-        sessions = self._producers.get(topic, {})
-        for client_id, session in list(sessions.items()):
-            if session.stream is not None:
-                sessions[client_id] = sessions.pop(client_id)  # to the end
-                return session
-        return None
+        sessions = self._producers.get(topic)
+        if sessions is None:
+            return None
+        client_id = next(iter(sessions))
+        session = sessions[client_id] = sessions.pop(client_id)  # to the end
+        return session
 
     def _leave_topics(self, session: Session) -> None:
+        self._topics_size -= _size(session.topics)
         for topic in session.topics:
-            others = self._producers.get(topic, {})
-            others.pop(session.client_id, None)
+            others = self._producers[topic]
+            del others[session.client_id]
             if not others:
-                self._producers.pop(topic, None)
+                del self._producers[topic]
+        session.topics = ()
+
+
+def _size(topics: tuple[str, ...]) -> int:
+    return sum(len(topic) + _TOPIC_SIZE for topic in topics)

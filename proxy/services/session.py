@@ -1,4 +1,4 @@
-"""Telemetry, Heartbeat and NotifyClientTermination: settings of clients, and whether they are still there.
+"""Telemetry, Heartbeat and NotifyClientTermination: what clients are and send to, and whether they are still there.
 
 A client that the proxy does not know, as after a restart, is served all the same. Its next settings make it known
 again.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from proxy.config import ProxyConfig
@@ -16,7 +16,7 @@ from proxy.grpc.call import Call, GrpcError, GrpcStatus
 from proxy.messages.names import check_group, check_topic
 from proxy.messages.settings import consumer_settings, producer_settings
 from proxy.metadata import Metadata
-from proxy.protocol.definition import ClientType, Code, Settings, Status
+from proxy.protocol.definition import ClientType, Code, Settings
 from proxy.protocol.service import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -30,10 +30,12 @@ from proxy.status import StatusError, status, status_of
 
 log = logging.getLogger(__name__)
 
-# Settings are kept. Those of a client with thousands of topics are smaller than this.
+# Those of a client with thousands of topics are smaller than this.
 COMMAND_SIZE_MAX: Final = 1024 * 1024
 _CONSUMERS: Final = frozenset({ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER})
 _SERVED: Final = _CONSUMERS | {ClientType.PRODUCER}
+# Refusals that a client is told in a message, which it can show. Others are gRPC errors, as with RocketMQ.
+_TOLD: Final = frozenset({Code.UNRECOGNIZED_CLIENT_TYPE, Code.TOO_MANY_REQUESTS})
 # Codes of requests that are wrong: their gRPC status says that to try again is of no use.
 _CLIENTS_FAULT: Final = range(Code.BAD_REQUEST, Code.INTERNAL_ERROR)
 
@@ -67,19 +69,12 @@ class SessionService:
             return
         ending = asyncio.ensure_future(self._is_ending.wait())
         try:
-            while (payload := await _receive(call, ending)) is not None:
-                if len(payload) > COMMAND_SIZE_MAX:
-                    raise GrpcError(
-                        GrpcStatus.INVALID_ARGUMENT,
-                        f"a command of {len(payload)} bytes: {COMMAND_SIZE_MAX} are allowed",
-                    )
-                command = parsed(TelemetryCommand, payload)
-                if command.WhichOneof("command") == "settings":
-                    answer = await self._settings_came(client_id, call, command.settings)
-                    await call.send(answer.SerializeToString())
-                    if answer.status.code != Code.OK:
-                        return
+            while await self._answer_next(client_id, call, ending):
+                pass
         except StatusError as error:
+            if error.code in _TOLD:
+                await call.send(TelemetryCommand(status=status_of(error)).SerializeToString())
+                return
             grpc_status = GrpcStatus.INVALID_ARGUMENT if error.code in _CLIENTS_FAULT else GrpcStatus.INTERNAL
             raise GrpcError(
                 grpc_status, f"process client telemetryCommand failed. {error.message}"
@@ -88,30 +83,47 @@ class SessionService:
             ending.cancel()
             self._sessions.stream_closed(client_id, call)
 
-    async def _settings_came(self, client_id: str, call: Call, settings: Settings) -> TelemetryCommand:
-        """Keep the settings, and return the answer to them. Raises StatusError and GrpcError for wrong ones."""
+    async def _answer_next(self, client_id: str, call: Call, ending: asyncio.Future[Any]) -> bool:
+        """Answer the client's next command. Returns False if it has sent all. Raises StatusError and GrpcError."""
+        payload = await _receive(call, ending)
+        if payload is None:
+            return False
+        if len(payload) > COMMAND_SIZE_MAX:
+            raise GrpcError(
+                GrpcStatus.INVALID_ARGUMENT,
+                f"a command of {len(payload)} bytes: {COMMAND_SIZE_MAX} are allowed",
+            )
+        command = parsed(TelemetryCommand, payload)
+        if command.WhichOneof("command") == "settings":
+            answer = await self._settings_came(client_id, call, command.settings)
+            del payload, command  # a client that does not read its answer holds no more than that
+            await call.send(answer)
+        return True
+
+    async def _settings_came(self, client_id: str, call: Call, settings: Settings) -> bytes:
+        """Keep what is needed of the settings, and return the answer to them. Raises StatusError and GrpcError."""
         kind = settings.WhichOneof("pub_sub")
         if kind is None:
             raise GrpcError(
                 GrpcStatus.INVALID_ARGUMENT, "there is no publishing or subscription data in settings"
             )
         if settings.client_type not in _SERVED:
-            return TelemetryCommand(status=_unrecognized(settings.client_type))
+            raise _unrecognized(settings.client_type)
         if kind == "publishing":
-            for topic in settings.publishing.topics:
-                check_topic(topic)
-            self._keep(client_id, call, settings)
+            self._keep(
+                client_id, call, settings, [check_topic(topic) for topic in settings.publishing.topics]
+            )
             self._on_producers_changed()
             merged = producer_settings(settings, self._config)
         else:
             group = check_group(settings.subscription.group)
             topics = [check_topic(entry.topic) for entry in settings.subscription.subscriptions]
-            self._keep(client_id, call, settings)
+            self._keep(client_id, call, settings, ())
             config = await self._metadata.group_config(group, topics[0] if topics else "")
             merged = consumer_settings(settings, self._config, config)
-        return TelemetryCommand(status=status(Code.OK), settings=merged)
+        return TelemetryCommand(status=status(Code.OK), settings=merged).SerializeToString()
 
-    def _keep(self, client_id: str, call: Call, settings: Settings) -> None:
+    def _keep(self, client_id: str, call: Call, settings: Settings, topics: Iterable[str]) -> None:
         before = self._sessions.get(client_id)
         if before is None or before.stream is not call:
             log.info(
@@ -123,15 +135,16 @@ class SessionService:
                 call.metadata.get("x-mq-language", ""),
                 call.metadata.get("x-mq-client-version", ""),
             )
-        self._sessions.settings_came(client_id, call, settings, asyncio.get_running_loop().time())
+        now = asyncio.get_running_loop().time()
+        self._sessions.settings_came(client_id, call, settings.client_type, topics, now)
 
     async def heartbeat(self, request: HeartbeatRequest, call: Call) -> HeartbeatResponse:
         client_id = client_id_of(call)
         session = self._sessions.get(client_id)
-        known = session.settings if session is not None else None
-        client_type = known.client_type if known is not None else request.client_type
+        known = session.client_type if session is not None else None
+        client_type = request.client_type if known is None else known
         if client_type not in _SERVED:
-            return HeartbeatResponse(status=_unrecognized(client_type))
+            raise _unrecognized(client_type)
         if client_type in _CONSUMERS:
             check_group(request.group)
         self._sessions.seen(client_id, asyncio.get_running_loop().time())
@@ -161,9 +174,9 @@ async def _receive(call: Call, ending: asyncio.Future[Any]) -> bytes | None:
         receiving.cancel()
 
 
-def _unrecognized(client_type: ClientType) -> Status:
+def _unrecognized(client_type: ClientType) -> StatusError:
     name = ClientType.Name(client_type) if client_type in ClientType.values() else str(client_type)
-    return status(
+    return StatusError(
         Code.UNRECOGNIZED_CLIENT_TYPE,
         f"client type {name} is not served here: PRODUCER, PUSH_CONSUMER and SIMPLE_CONSUMER are",
     )

@@ -127,7 +127,7 @@ class TransactionService:
         ).SerializeToString()
         while (session := self._sessions.next_producer(message.topic)) is not None:
             stream = session.stream
-            assert stream is not None, "next_producer() has looked"
+            assert stream is not None, "a session with topics has a stream"
             try:
                 async with asyncio.timeout(_QUESTION_S):
                     await stream.send(question)

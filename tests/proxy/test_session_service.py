@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -138,6 +139,43 @@ def test_settings_of_megabytes_are_not_kept() -> None:
             assert error.status == GrpcStatus.INVALID_ARGUMENT
             assert "1048576 are allowed" in error.message
             assert len(proxy.sessions) == 0
+
+    run(story())
+
+
+def test_topics_that_the_proxy_has_no_room_for_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.sessions.TOPICS_SIZE_MAX", 500)
+
+    async def story() -> None:
+        async with proxying(NOWHERE) as proxy, telemetry(proxy) as taken:
+            taken.say(TelemetryCommand(settings=producer_settings("T")))
+            assert (await taken.next(TelemetryCommand)).status.code == Code.OK
+            command = TelemetryCommand(settings=producer_settings("T"))
+            refused = FakeCall(command, name="Telemetry", client_id="c2", ended=False)
+            await proxy.handlers[SERVICE + "Telemetry"](refused)
+            told = (await refused.next(TelemetryCommand)).status
+            assert told.code == Code.TOO_MANY_REQUESTS
+            assert "try again later" in told.message
+            assert (await beat(proxy, ClientType.PRODUCER, client_id="c2")).status.code == Code.OK
+
+    run(story())
+
+
+def test_of_settings_that_were_answered_little_is_held() -> None:
+    """A consumer's subscriptions are for its own use: the proxy goes by the group's, and by each request."""
+
+    async def story() -> None:
+        async with proxying(NOWHERE) as proxy, telemetry(proxy) as call:
+            settings = consumer_settings()
+            settings.subscription.subscriptions[0].expression.expression = "x" * 1_000_000
+            command = TelemetryCommand(settings=settings)
+            tracemalloc.start()
+            try:
+                call.say(command)
+                await call.next(TelemetryCommand)
+                assert tracemalloc.get_traced_memory()[0] < 500_000
+            finally:
+                tracemalloc.stop()
 
     run(story())
 

@@ -78,7 +78,9 @@ class GrpcConnection(asyncio.Protocol):
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
         self.peer = source or ""
         self._calls: dict[int, ServerStream] = {}
-        self._blocked: dict[int, ServerStream] = {}  # their outbox waits for a window or the socket
+        self._blocked: dict[
+            int, ServerStream
+        ] = {}  # their outbox waits for the connection's window or the socket, not for a window of their own
         self._paused = False
         self._closed = False
         self._closed_at = 0.0
@@ -87,7 +89,7 @@ class GrpcConnection(asyncio.Protocol):
         self._pinged_at: float | None = None
         self._flush_scheduled = False
         self._unflushed_size = 0
-        self._http2 = Http2(self, CONCURRENT_CALLS_MAX)
+        self._http2 = Http2(self, CONCURRENT_CALLS_MAX, STRIKES_MAX)
 
     @property
     def calls(self) -> Collection[ServerStream]:
@@ -113,10 +115,7 @@ class GrpcConnection(asyncio.Protocol):
             self._flush()
             self.close()
             return
-        if self._http2.strikes > STRIKES_MAX:
-            log.warning("frames that carry nothing from=%s", self.peer, extra=_PER_CONNECTION)
-            self._leave(ErrorCode.ENHANCE_YOUR_CALM)
-        elif self._http2.has_output:
+        if self._http2.has_output:
             self._flush()
 
     def pause_writing(self) -> None:
@@ -244,7 +243,7 @@ class GrpcConnection(asyncio.Protocol):
     def window_opened(self, stream_id: int) -> None:
         if not stream_id:
             self._pump_blocked()
-        elif (stream := self._blocked.get(stream_id)) is not None:
+        elif (stream := self._calls.get(stream_id)) is not None and stream.outbox:
             self.pump(stream)
 
     # Calls.
@@ -348,7 +347,10 @@ class GrpcConnection(asyncio.Protocol):
                 return  # the connection was closed while we wrote
             unsent.sent_size = start
             if start < len(data):
-                self._blocked[stream.id] = stream
+                if http2.has_window(stream.id):
+                    self._blocked[stream.id] = stream
+                else:
+                    self._blocked.pop(stream.id, None)
                 break
             stream.outbox.popleft()
             http2.strikes = 0

@@ -81,7 +81,7 @@ class Receiver(Protocol):
         """By the peer, or for a mistake of the peer."""
 
     def window_opened(self, stream_id: int) -> None:
-        """0: of the connection, or of all streams."""
+        """0: of the connection."""
 
 
 class Stream:
@@ -102,16 +102,17 @@ class Http2:
     """Invariant: the peer's windows never let it send more than `STREAM_WINDOW` on a stream, nor more than
     `CONNECTION_WINDOW` on all of them, beyond what has been given back.
 
-    `strikes` counts frames that ask for work and carry nothing; the owner resets it, and decides how many are too many.
+    `strikes` counts frames that ask for work and carry nothing; the owner resets it.
     """
 
-    def __init__(self, receiver: Receiver, streams_max: int) -> None:
+    def __init__(self, receiver: Receiver, streams_max: int, strikes_max: int) -> None:
         self.strikes = 0
         self.streams: dict[int, Stream] = {}
         self.highest_stream_id = 0
         self.out_window = WINDOW_DEFAULT
         self._receiver = receiver
         self._streams_max = streams_max
+        self._strikes_max = strikes_max
         self._decoder = HeaderDecoder(HEADER_LIST_SIZE_MAX)
         self._rest = b""
         self._prefaced = False
@@ -181,6 +182,8 @@ class Http2:
                 raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"the first frame is of kind {kind}, not SETTINGS")
             if self._block_stream_id and kind != CONTINUATION:
                 raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"a frame of kind {kind} in a header block")
+            if self.strikes > self._strikes_max:
+                raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "frames that carry nothing")
             if kind > CONTINUATION:
                 self.strikes += 1
                 continue
@@ -326,8 +329,9 @@ class Http2:
             elif number == Setting.MAX_FRAME_SIZE and not FRAME_SIZE_MAX <= value < 1 << 24:
                 raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"MAX_FRAME_SIZE is {value}")
         self._output.append(frames.frame(SETTINGS, ACK, 0))
-        if self._peer_initial_window != initial_window:
-            self._receiver.window_opened(0)
+        if self._peer_initial_window > initial_window:
+            for stream_id in list(self.streams):
+                self._receiver.window_opened(stream_id)
 
     def _change_windows(self, initial: int) -> None:
         if initial > WINDOW_MAX:
@@ -388,6 +392,10 @@ class Http2:
         output = b"".join(self._output)
         self._output.clear()
         return output
+
+    def has_window(self, stream_id: int) -> bool:
+        """Whether the stream's own window is open, whatever the connection's."""
+        return self.streams[stream_id].out_window > 0
 
     def window_of(self, stream_id: int) -> int:
         """Bytes that may leave on the stream now; never more than one frame."""

@@ -168,6 +168,41 @@ def test_a_window_that_opens_byte_by_byte_ends_the_connection() -> None:
     asyncio.run(main())
 
 
+def test_frames_that_carry_nothing_are_counted_one_by_one() -> None:
+    """One read can bring 15,000 of them: those after the last that is allowed cost nothing."""
+
+    async def main() -> None:
+        async with serving({PATH: echo}) as server:
+            connection, socket = connected(server)
+            connection.data_received(frame(PING, 0, 0, b"12345678") * 10 * STRIKES_MAX)
+            assert socket.state == "closed"
+            assert socket.written.count(frame(PING, frames.ACK, 0, b"12345678")) <= STRIKES_MAX
+
+    asyncio.run(main())
+
+
+def test_the_window_of_the_connection_costs_nothing_for_calls_that_wait_for_their_own() -> None:
+    async def send(call: Call) -> None:
+        await call.send(b"x" * 100)
+
+    async def main() -> None:
+        async with serving({PATH: send}) as server:
+            connection, socket = connected(server)
+            connection.data_received(frames.settings({frames.Setting.INITIAL_WINDOW_SIZE: 10}))
+            connection.data_received(
+                b"".join(request(stream_id, END_STREAM) for stream_id in range(1, 21, 2))
+            )
+            await turns(lambda: socket.written.count(b"x" * 5) == 10)
+            assert connection._blocked == {}
+            socket.written.clear()
+            connection.data_received(frames.window_update(3, 10))
+            connection.data_received(frames.settings({frames.Setting.INITIAL_WINDOW_SIZE: 15}))
+            await turns(lambda: socket.written.count(b"x" * 5) == 2 + 10)
+            connection.abort()
+
+    asyncio.run(main())
+
+
 def test_calls_that_are_reset_at_once_cost_no_more_than_those_that_are_open() -> None:
     """CVE-2023-44487: a reset call leaves its place only when its handler has ended."""
     running = 0

@@ -52,7 +52,7 @@ class Recorder:
 
     def __init__(self, *, gives_back: bool = True) -> None:
         self.told: list[tuple[object, ...]] = []
-        self.http2 = Http2(self, 100)
+        self.http2 = Http2(self, 100, 1_000_000)
         self.http2.take_output()
         self._gives_back = gives_back
 
@@ -276,8 +276,10 @@ def test_too_many_streams_are_refused_one_by_one() -> None:
 
 def test_a_changed_initial_window_holds_for_open_streams() -> None:
     recorder = started()
-    told = recorder.receive(request(1), frames.settings({Setting.INITIAL_WINDOW_SIZE: 10}))
-    assert told[-1] == ("window", 0)
+    told = recorder.receive(request(1), request(3), frames.settings({Setting.INITIAL_WINDOW_SIZE: 70_000}))
+    assert told[-2:] == [("window", 1), ("window", 3)]
+    told = recorder.receive(frames.settings({Setting.INITIAL_WINDOW_SIZE: 10}))
+    assert told == []
     assert recorder.http2.window_of(1) == 10
     recorder.http2.send_data(1, b"1234567")
     recorder.receive(frames.settings({Setting.INITIAL_WINDOW_SIZE: 5}))

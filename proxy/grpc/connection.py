@@ -15,7 +15,7 @@ from proxy.grpc.call import Call, CallClosed, GrpcError, GrpcStatus, Handler
 from proxy.grpc.frames import STREAM_ID_MAX, ErrorCode
 from proxy.grpc.header_block import Field, encode_fields
 from proxy.grpc.http2 import Http2, Http2Error, StreamError
-from proxy.grpc.messages import IncomingBudget
+from proxy.grpc.messages import HeldBudget
 from proxy.grpc.metadata import (
     OK_TRAILERS,
     RESPONSE_HEADERS,
@@ -52,13 +52,13 @@ class Owner(Protocol):
     def hidden_metadata(self) -> Collection[str]: ...
 
     @property
-    def incoming(self) -> IncomingBudget: ...
+    def held(self) -> HeldBudget: ...
 
     @property
     def idle_seconds(self) -> float: ...
 
     def make_room(self) -> None:
-        """Have the call that holds most of `incoming` end."""
+        """Have the call that holds most of `held` end."""
 
     def connection_opened(self, connection: GrpcConnection) -> None: ...
 
@@ -196,7 +196,7 @@ class GrpcConnection(asyncio.Protocol):
             self._http2.expect_size(stream_id, request.content_size)
         deadline = None if request.timeout_s is None else self._loop.time() + request.timeout_s
         stream = ServerStream(
-            self, stream_id, request.path, request.metadata, self.peer, deadline, owner.incoming
+            self, stream_id, request.path, request.metadata, self.peer, deadline, owner.held
         )
         stream.request_ended = ended
         if len(self._calls) >= CONCURRENT_CALLS_MAX:
@@ -218,8 +218,8 @@ class GrpcConnection(asyncio.Protocol):
         if stream is None or stream.ended or stream.discards:
             self._http2.give_back(stream_id, size)
             return
-        incoming = self._owner.incoming
-        if incoming.size + len(data) > incoming.size_max:
+        held = self._owner.held
+        if held.size + len(data) > held.size_max:
             self._owner.make_room()
             if stream.ended:  # this call held the most itself
                 self._http2.give_back(stream_id, size)
@@ -353,12 +353,16 @@ class GrpcConnection(asyncio.Protocol):
                     self._blocked.pop(stream.id, None)
                 break
             stream.outbox.popleft()
+            stream.hold(-unsent.held_size)
             http2.strikes = 0
             if unsent.waiter is not None and not unsent.waiter.done():
                 unsent.waiter.set_result(None)
         else:
             self._blocked.pop(stream.id, None)
         self._schedule_flush()
+
+    def make_room(self) -> None:
+        self._owner.make_room()
 
     def _pump_blocked(self) -> None:
         for stream in list(self._blocked.values()):

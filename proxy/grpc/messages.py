@@ -9,7 +9,7 @@ from proxy.grpc.call import GrpcError, GrpcStatus
 
 MESSAGE_SIZE_MAX = 130 * 1024 * 1024  # RocketMQ's grpcMaxInboundMessageSize
 
-INCOMING_SIZE_MAX = 4 * MESSAGE_SIZE_MAX
+HELD_SIZE_MAX = 4 * MESSAGE_SIZE_MAX
 
 PREFIX = struct.Struct(
     ">B"  # 1: compressed
@@ -18,11 +18,12 @@ PREFIX = struct.Struct(
 
 
 @dataclass(slots=True, kw_only=True)
-class IncomingBudget:
-    """Bounds what a server holds of requests that no handler has received yet, over all connections, in bytes."""
+class HeldBudget:
+    """Bounds what a server holds of messages over all connections, in bytes: of requests that no handler has received
+    yet, and of answers that wait for their clients."""
 
     message_size_max: int = MESSAGE_SIZE_MAX
-    size_max: int = INCOMING_SIZE_MAX
+    size_max: int = HELD_SIZE_MAX
     size: int = 0
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 
 from proxy.grpc.call import GrpcError, GrpcStatus, Handler
 from proxy.grpc.connection import GrpcConnection
-from proxy.grpc.messages import MESSAGE_SIZE_MAX, IncomingBudget
+from proxy.grpc.messages import MESSAGE_SIZE_MAX, HeldBudget
 from remoting.first_bytes import FirstBytesListener
 from remoting.listening import listen, listen_for_both
 from remoting.tls import ServerTls
@@ -39,7 +39,7 @@ class GrpcServer:
         """
         self.handlers = handlers
         self.hidden_metadata = frozenset(hidden_metadata)
-        self.incoming = IncomingBudget(message_size_max=message_size_max)
+        self.held = HeldBudget(message_size_max=message_size_max)
         self.port = port
         self._host = host
         self.idle_seconds = idle_seconds
@@ -90,13 +90,15 @@ class GrpcServer:
         await server.wait_closed()
 
     def make_room(self) -> None:
-        """End the call that holds most of what no handler has received.
+        """End the call that holds most.
 
-        So a client that leaves large messages unfinished does not lock out others.
+        So a client that leaves large messages unfinished, or does not read, does not lock out others.
         """
         calls = ((stream, connection) for connection in self._connections for stream in connection.calls)
         stream, connection = max(calls, key=lambda pair: pair[0].held_size)
-        held = f"the server holds {self.incoming.size} bytes of requests, and this call {stream.held_size} of them"
+        held = (
+            f"the server holds {self.held.size} bytes of messages, and this call {stream.held_size} of them"
+        )
         connection.refuse(stream, GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, f"{held}: call again later"))
 
     def connection_opened(self, connection: GrpcConnection) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from proxy.grpc.call import Call, CallClosed
-from proxy.grpc.messages import PREFIX, IncomingBudget, MessageAssembler, encode_message
+from proxy.grpc.messages import PREFIX, HeldBudget, MessageAssembler, encode_message
 
 
 class Carrier(Protocol):
@@ -25,18 +25,24 @@ class Carrier(Protocol):
     def pump(self, stream: ServerStream) -> None:
         """Send of the outbox what the windows let through, the rest later."""
 
+    def make_room(self) -> None:
+        """End the call that holds most, which may be the one that asks."""
+
     def give_back(self, stream: ServerStream, size: int) -> None:
         """Let the client send that many bytes more."""
 
 
 class Unsent:
-    """A message on its way out. `waiter` is done when its last byte has been handed to the connection."""
+    """A message on its way out. `waiter` is done when its last byte has been handed to the connection.
+    `held_size`: its part of the budget, once it waits.
+    """
 
-    __slots__ = ("data", "sent_size", "waiter")
+    __slots__ = ("data", "held_size", "sent_size", "waiter")
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.sent_size = 0
+        self.held_size = 0
         self.waiter: asyncio.Future[None] | None = None
 
 
@@ -49,8 +55,8 @@ class ServerStream(Call):
 
     __slots__ = (
         "_assembler",
+        "_budget",
         "_inbox",
-        "_incoming",
         "_receiver",
         "_withheld_size",
         "carrier",
@@ -73,7 +79,7 @@ class ServerStream(Call):
         metadata: Mapping[str, str],
         peer: str,
         deadline: float | None,
-        incoming: IncomingBudget,
+        budget: HeldBudget,
     ) -> None:
         super().__init__(path, metadata, peer, deadline)
         self.id = stream_id
@@ -86,8 +92,8 @@ class ServerStream(Call):
         self.task: asyncio.Task[None] | None = None  # the handler's, once it has begun
         self.timer: asyncio.TimerHandle | None = None  # rings at the deadline
         self.carrier = carrier
-        self._assembler = MessageAssembler(incoming.message_size_max)
-        self._incoming = incoming
+        self._assembler = MessageAssembler(budget.message_size_max)
+        self._budget = budget
         self._inbox: deque[bytes] = deque()
         self._withheld_size = 0
         self._receiver: asyncio.Future[None] | None = None
@@ -105,7 +111,7 @@ class ServerStream(Call):
             finally:
                 self._receiver = None
         message = self._inbox.popleft()
-        self._hold(-len(message) - PREFIX.size)
+        self.hold(-len(message) - PREFIX.size)
         if self._withheld_size and not self._inbox:
             size, self._withheld_size = self._withheld_size, 0
             self.carrier.give_back(self, size)
@@ -128,6 +134,12 @@ class ServerStream(Call):
             self.carrier.pump(self)
             if not self.outbox:
                 return
+        unsent.held_size = len(data)
+        self.hold(unsent.held_size)
+        if self._budget.size > self._budget.size_max:
+            self.carrier.make_room()
+            if self.ended:
+                raise CallClosed("the call has ended")
         unsent.waiter = asyncio.get_running_loop().create_future()
         await unsent.waiter
 
@@ -141,7 +153,7 @@ class ServerStream(Call):
 
     def data_received(self, data: bytes, size: int) -> None:
         """Take the bytes of a DATA frame, `size` with its padding. Raises GrpcError for a message that is not taken."""
-        self._hold(len(data))
+        self.hold(len(data))
         self._inbox.extend(self._assembler.feed(data))
         if not self._inbox:
             self.carrier.give_back(self, size)
@@ -156,7 +168,7 @@ class ServerStream(Call):
     def close(self) -> None:
         """End the stream: nothing more leaves or arrives, and tasks that wait for that get CallClosed."""
         self.ended = True
-        self._hold(-self.held_size)
+        self.hold(-self.held_size)
         if self._withheld_size:
             size, self._withheld_size = self._withheld_size, 0
             self.carrier.give_back(self, size)
@@ -167,9 +179,10 @@ class ServerStream(Call):
                 unsent.waiter.exception()  # marked as read: a task that was cancelled does not await it
         self.outbox.clear()
 
-    def _hold(self, size: int) -> None:
+    def hold(self, size: int) -> None:
+        """Take that much of the budget, or with a negative size give it back."""
         self.held_size += size
-        self._incoming.size += size
+        self._budget.size += size
 
     def _wake_receiver(self) -> None:
         if self._receiver is not None and not self._receiver.done():

@@ -10,7 +10,7 @@ from hpack import Encoder
 
 from proxy.grpc import connection as connection_module
 from proxy.grpc import frames
-from proxy.grpc.call import Call
+from proxy.grpc.call import Call, CallClosed
 from proxy.grpc.connection import (
     CONCURRENT_CALLS_MAX,
     PENDING_WRITE_LIMIT,
@@ -390,23 +390,67 @@ def test_the_call_that_holds_most_ends_when_requests_hold_too_much() -> None:
 
     async def main() -> None:
         async with serving({PATH: waits_for_ever}) as server:
-            server.incoming.size_max = 50_000
+            server.held.size_max = 50_000
             (hostile, hostile_socket), (honest, honest_socket) = connected(server), connected(server)
             unfinished = b"\0\0\1\0\0" + b"x" * 15_000
             hostile.data_received(request(1) + frame(DATA, 0, 1, unfinished) * 3)
             honest.data_received(request(1) + frame(DATA, 0, 1, unfinished[:4000]))
-            assert server.incoming.size == 49_015
+            assert server.held.size == 49_015
             honest.data_received(frame(DATA, 0, 1, b"x" * 1000))
-            assert server.incoming.size == 5000
+            assert server.held.size == 5000
             await asyncio.sleep(0)
-            told = b"the server holds 49015 bytes of requests, and this call 45015 of them: call again later"
+            told = b"the server holds 49015 bytes of messages, and this call 45015 of them: call again later"
             assert told in hostile_socket.written
             assert honest_socket.written == b""
             honest.data_received(frame(DATA, 0, 1, b"x" * 15_000) * 3 + frame(DATA, 0, 1, b"x" * 1000))
             await asyncio.sleep(0)
             assert b"and this call 50000 of them" in honest_socket.written
-            assert server.incoming.size == 0
+            assert server.held.size == 0
             hostile.abort()
+            honest.abort()
+
+    asyncio.run(main())
+
+
+def test_the_call_that_holds_most_ends_when_answers_that_nobody_reads_are_too_much() -> None:
+    """One connection has 1024 calls, and each can ask for an answer of megabytes."""
+    failures: list[int] = []
+
+    async def answer(call: Call) -> None:
+        size = int(await call.receive() or b"")
+        try:
+            await call.send(b"x" * size)
+        except (CallClosed, asyncio.CancelledError):
+            failures.append(size)
+            raise
+
+    async def main() -> None:
+        async with serving({PATH: answer}) as server:
+            server.held.size_max = 50_000
+
+            def ask(connection: GrpcConnection, stream_id: int, size: int) -> None:
+                data = encode_message(b"%d" % size)
+                connection.data_received(request(stream_id) + frame(DATA, END_STREAM, stream_id, data))
+
+            (hostile, hostile_socket), (honest, honest_socket) = connected(server), connected(server)
+            for connection in (hostile, honest):
+                connection.data_received(frames.settings({frames.Setting.INITIAL_WINDOW_SIZE: 0}))
+            ask(hostile, 1, 30_000)
+            ask(hostile, 3, 10_000)
+            ask(honest, 1, 5_000)
+            await turns(lambda: server.held.size == 45_015)
+            ask(honest, 3, 5_000)
+            await turns(lambda: failures == [30_000])
+            assert server.held.size == 20_015
+            assert frames.rst_stream(1, ErrorCode.CANCEL) in hostile_socket.written
+            ask(hostile, 5, 40_000)
+            await turns(lambda: failures == [30_000, 40_000])
+            honest.data_received(frames.settings({frames.Setting.INITIAL_WINDOW_SIZE: 60_000}))
+            assert server.held.size == 10_005
+            await turns(lambda: not honest.calls)
+            assert honest_socket.written.count(b"x" * 5_000) == 2
+            hostile.abort()
+            assert server.held.size == 0
             honest.abort()
 
     asyncio.run(main())
@@ -417,8 +461,8 @@ def test_a_message_that_was_received_counts_no_more() -> None:
         async with serving({PATH: waits_for_ever}) as server:
             connection, _ = connected(server)
             connection.data_received(request(1) + frame(DATA, 0, 1, encode_message(b"x" * 100) + b"\0\0"))
-            await turns(lambda: server.incoming.size == 2)
+            await turns(lambda: server.held.size == 2)
             connection.abort()
-            assert server.incoming.size == 0
+            assert server.held.size == 0
 
     asyncio.run(main())

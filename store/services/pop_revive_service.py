@@ -1,12 +1,12 @@
 """Has popped messages come again that were not acknowledged in time: RocketMQ's PopReviveService.
 
 Only a serving leader ticks it: its clock decides what has expired, and the log then makes that true for all members.
-One batch is under way at a time. The service remembers nothing but that batch, and acks that are under way.
+One batch is under way at a time. The service remembers nothing but that batch, and which pops are held.
 """
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from dledger.entry import Index
@@ -30,7 +30,7 @@ from store.state.tables.topic_config_table import PutTopicConfig
 
 log = logging.getLogger(__name__)
 
-# After this time a pop is looked at again whose ack is on its way into the log.
+# After this time a pop that is held is looked at again.
 PAUSE_MS: Final = 100
 # After this time a pop with damaged messages is looked at again: they are being repaired.
 DAMAGE_PAUSE_MS: Final = 1000
@@ -38,6 +38,7 @@ DAMAGE_PAUSE_MS: Final = 1000
 _DLQ_PREFIX: Final = DLQ_GROUP_TOPIC_PREFIX.encode()
 
 Copy = tuple[Popped, PutMessage | None]  # a message in flight, and what becomes of it
+HeldPop = tuple[QueueKey, int]  # and when it was first popped
 
 
 class PopReviveService:
@@ -50,9 +51,9 @@ class PopReviveService:
         self._table = store.state.tables.pop_table
         self._deliveries = Deliveries(store)
         self._taken: list[Due] = []  # of the batch under way
-        # Acks and changes that are on their way into the log, by queue and first pop time. Such a pop does not expire
-        # meanwhile: the order of the log counts.
-        self.ending: Counter[tuple[QueueKey, int]] = Counter()
+        # What is on its way into the log for a pop: acks, changes, another pop of the same messages. When these are
+        # applied the pop is another one, or over, and copies made of it before would be one too many.
+        self._held: Counter[HeldPop] = Counter()
         self.revived_count = self.dead_count = 0  # by this member, since its start
 
     def figures(self) -> Figures:
@@ -62,6 +63,20 @@ class PopReviveService:
             "popped_messages_revived_total": self.revived_count,
             "popped_messages_dead_total": self.dead_count,
         }
+
+    def hold(self, popped: Popped) -> HeldPop:
+        """Keep a pop with messages in flight from expiring until release() is called, unless copies of it are on their
+        way already. That holds also if the invisible time of its messages is changed meanwhile.
+        """
+        held = (popped[:3], self._table.first_pop_time(popped))
+        self._held[held] += 1
+        return held
+
+    def release(self, held: Iterable[HeldPop]) -> None:
+        for each in held:
+            self._held[each] -= 1
+            if not self._held[each]:
+                del self._held[each]
 
     # -- LeaderService -----------------------------------------------------------------------------------------
 
@@ -77,7 +92,6 @@ class PopReviveService:
     def serving_changed(self) -> None:
         self._deliveries.clear()
         self._taken.clear()
-        self.ending.clear()
         self._table.put_all_back()
 
     def catch_up(self, now_ms: int) -> None:
@@ -129,7 +143,7 @@ class PopReviveService:
         size = 0
         for due in self._table.take_due(now_ms):
             first_pop_time = self._table.first_pop_time(Popped(*due.key, due.start, due.pop_time, 0))
-            if self.ending[due.key, first_pop_time]:
+            if self._held[due.key, first_pop_time]:
                 self._table.put_back(due, now_ms + PAUSE_MS)
                 continue
             try:

@@ -115,15 +115,15 @@ def test_an_ack_on_its_way_holds_up_the_revival(tmp_path: Path, is_changed: bool
     """Also an ack that came after a change of the invisible time, by the handle that its client had before it."""
     group, leader = group_with(tmp_path, 2)
     popped = pop(group, leader, 2)
-    ending = leader.store.services.pop_revive_service.ending
-    ending[popped[:3], popped.pop_time] += 1
+    service = leader.store.services.pop_revive_service
+    held = service.hold(popped)
     if is_changed:
         propose(leader, ChangeInvisible(popped._replace(bits=0b01), popped.pop_time + 1, 100))
     group.run_for(3000)
     assert bodies_of(leader, RETRY) == []
     propose(leader, AckMessages((popped._replace(bits=0b01),)))
     group.settle()
-    del ending[popped[:3], popped.pop_time]
+    service.release([held])
     group.run_for(1000)
     assert bodies_of(leader, RETRY) == [b"1"]
 

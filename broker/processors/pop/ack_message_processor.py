@@ -29,8 +29,9 @@ from remoting.headers.pop_headers import (
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
 )
+from store.services.pop_revive_service import HeldPop
 from store.state.state_proposals import ProposeStatus
-from store.state.tables.pop_queue import QueueKey, unpack_bits
+from store.state.tables.pop_queue import unpack_bits
 from store.state.tables.pop_table import AckMessages, ChangeInvisible, Popped
 
 if TYPE_CHECKING:
@@ -42,16 +43,13 @@ CHECK_POINTS_MAX: Final = 128
 _DISTANCE_MAX: Final = 1 << 16
 
 
-_Ending = tuple[QueueKey, int]  # and the first pop time
-
-
 class _Gathered(msgspec.Struct):
     """Acks of one turn of the event loop."""
 
     acked: dict[tuple[str, str, int, int, int], int] = msgspec.field(
         default_factory=dict
     )  # Popped, and its bits
-    ending: list[_Ending] = msgspec.field(default_factory=list)
+    held: list[HeldPop] = msgspec.field(default_factory=list)
     requests: list[AnyRequest] = msgspec.field(default_factory=list)
 
 
@@ -72,7 +70,7 @@ class AckMessageProcessor:
         self._clock = clock
         self._call_soon = call_soon
         self._table = store.tables.pop_table
-        self._ending = store.services.pop_revive_service.ending
+        self._service = store.services.pop_revive_service
         self._gathered = _Gathered()
 
     # -- acks --------------------------------------------------------------------------------------------------
@@ -115,7 +113,7 @@ class AckMessageProcessor:
             self._call_soon(self._turn_ended)
         for each in in_flight:
             if each[:5] not in gathered.acked:
-                gathered.ending.append(self._begin(each))
+                gathered.held.append(self._service.hold(each))
             gathered.acked[each[:5]] = gathered.acked.get(each[:5], 0) | each.bits
         gathered.requests.append(request)
 
@@ -134,7 +132,7 @@ class AckMessageProcessor:
         }
 
         def on_done(statuses: Sequence[ProposeStatus]) -> None:
-            self._ended(gathered.ending)
+            self._service.release(gathered.held)
             for group, topic in freed:
                 self._waiting_pops.wake_one(group, topic, self._clock())
             for request in gathered.requests:
@@ -145,20 +143,6 @@ class AckMessageProcessor:
             for begin in range(0, len(acked), CHECK_POINTS_MAX)
         ]
         propose_each(self._store, changes, on_done, now_ms)
-
-    def _begin(self, popped: Popped) -> _Ending:
-        """Hold the message back from coming again, unless it is about to already, until _ended() is called. That holds
-        also if its invisible time is changed meanwhile.
-        """
-        ending = (popped[:3], self._table.first_pop_time(popped))
-        self._ending[ending] += 1
-        return ending
-
-    def _ended(self, endings: Sequence[_Ending]) -> None:
-        for key in endings:
-            self._ending[key] -= 1
-            if self._ending[key] <= 0:
-                del self._ending[key]
 
     # -- changes of invisible time -----------------------------------------------------------------------------
 
@@ -205,11 +189,11 @@ class AckMessageProcessor:
         )
         fields = to_ext_fields(response)
         self._turn_ended()  # an ack that came before goes before
-        ending = self._begin(popped)
+        held = self._service.hold(popped)
         answer = answer_applied(request, lambda: request.answer(remark=NO_REMARK, ext_fields=fields))
 
         def on_done(status: ProposeStatus) -> None:
-            self._ended([ending])
+            self._service.release([held])
             answer(status)
             if handle.is_order:
                 self._waiting_pops.wake_one(popped.group, popped.topic, self._clock())

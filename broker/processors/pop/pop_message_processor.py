@@ -96,6 +96,7 @@ class PopMessageProcessor:
         self._waiting_pops = waiting_pops
         self._clock = clock
         self._table = store.tables.pop_table
+        self._revive_service = store.services.pop_revive_service
         self._offsets = store.tables.consumer_offset_table
         self._groups_table = store.tables.subscription_group_table
         self._under_way: dict[QueueKey, list[PoppedQueue]] = {}  # in their order
@@ -258,9 +259,12 @@ class PopMessageProcessor:
 
     def _propose(self, pop: _Pop, look: PopLook, now_ms: int) -> None:
         header = pop.header
+        held = []
         for queue in look.queues:
             key = (header.consumer_group, queue.popped.topic, queue.popped.queue_id)
             self._under_way.setdefault(key, []).append(queue.popped)
+            if order := self._table.order_info(key):
+                held.append(self._revive_service.hold(Popped(*key, NO_OFFSET, order.pop_time, 0)))
         self._under_way_size += look.size
         if not header.order:
             self._under_way_counts[header.consumer_group] += look.count
@@ -272,7 +276,12 @@ class PopMessageProcessor:
             bool(header.order),
             header.attempt_id or "",
         )
-        self._store.propose(change, lambda status: self._proposed(pop, look, now_ms, status), now_ms)
+
+        def on_done(status: ProposeStatus) -> None:
+            self._revive_service.release(held)
+            self._proposed(pop, look, now_ms, status)
+
+        self._store.propose(change, on_done, now_ms)
 
     def _proposed(self, pop: _Pop, look: PopLook, pop_time: int, status: ProposeStatus) -> None:
         group = pop.header.consumer_group

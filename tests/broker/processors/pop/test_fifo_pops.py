@@ -4,7 +4,7 @@ from pathlib import Path
 
 from hostile_requests import as_json
 from one_broker import OneBroker, pull_fields
-from pops import PopClient, bodies, popped
+from pops import PopClient, bodies, pop_fields, popped
 
 from message.decoder import decode_messages
 from remoting.codes import RequestCode
@@ -107,3 +107,25 @@ def test_fewer_attempts_than_a_fifo_message_has_had_end_it(client: PopClient) ->
     answer = broker.channel.response_to(request.opaque)
     assert answer is not None
     assert bodies(popped(answer)) == [b"1"]
+
+
+def test_a_fifo_message_dies_once_though_its_last_attempt_expires_while_it_is_asked_for_again(
+    client: PopClient,
+) -> None:
+    """The client has not got the answer, and asks again when the message's time is nearly over."""
+    broker = client.broker
+    config = {"groupName": "f", "retryMaxTimes": 0}
+    broker.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, as_json(config))
+    fifo = PopClient(broker, group="f", order="true", queueId="0", maxMsgNums="1")
+    fifo.pop(attemptId="a")
+    broker.now_ms += 9_990
+    again = broker.new_request(RequestCode.POP_MESSAGE, pop_fields(**fifo.fields, attemptId="a"))
+    broker.receive([again])
+    broker.tick(20)
+    answer = broker.channel.response_to(again.opaque)
+    assert answer is not None
+    assert [(message.body, message.count) for message in popped(answer)] == [(b"0", 0)]
+    broker.run_for(11_000)
+    assert bodies(fifo.pop()) == [b"1"]
+    dead = decode_messages(broker.ask(RequestCode.PULL_MESSAGE, pull_fields("%DLQ%f")).body)
+    assert [message.body for message in dead] == [b"0"]

@@ -7,7 +7,6 @@ behind the same one.
 """
 
 import msgspec
-import orjson
 
 from disk.disk import Disk
 from disk.slots import read_or_drop_slots
@@ -52,12 +51,11 @@ class BeginMarkFile:
 
     @property
     def mark(self) -> BeginMark:
-        """As it was written or read last; of a log that begins with entry 0 if it never was."""
+        """As it was written or read last; of a log that begins with entry 0 if it never was. Fields of a later release
+        are passed over.
+        """
         payload = self.slots.payload
-        if payload is None:
-            return BeginMark()
-        values = orjson.loads(payload)
-        return BeginMark(**values | {"membership_indexes": tuple(values["membership_indexes"])})
+        return msgspec.json.decode(payload, type=BeginMark) if payload is not None else BeginMark()
 
     def keep(self, mark: BeginMark) -> None:
         """When this returns, both slots hold it on disk: damage to one must not bring back what was before. Blocks on

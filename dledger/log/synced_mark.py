@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable
 
 import msgspec
-import orjson
 
 from disk.disk import Disk, NoSpaceError
 from disk.slots import read_or_drop_slots
@@ -127,8 +126,5 @@ def _pack(mark: SyncedMark) -> bytes:
 
 
 def unpack_mark(payload: bytes) -> SyncedMark:
-    """Of a slot's payload."""
-    fields = orjson.loads(payload)
-    cut = fields.pop("cut")
-    indexes = tuple(fields.pop("membership_indexes", ()))
-    return SyncedMark(**fields, membership_indexes=indexes, cut=CutRecord(**cut) if cut is not None else None)
+    """Of a slot's payload. Fields of a later release are passed over, so that its store can be given back."""
+    return msgspec.json.decode(payload, type=SyncedMark)

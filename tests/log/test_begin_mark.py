@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from random import Random
 
+import orjson
 import pytest
 from crash_disk import CrashDisk, no_space
 from log_steps import append, config, cut, facts, fill, run, sync
@@ -11,7 +12,7 @@ from test_log_begin import crash_after, delete_first_file
 from test_log_recovery import mark
 from test_membership_entries import push, said, say
 
-from disk.slots import SLOT_SIZE
+from disk.slots import SLOT_SIZE, Slots
 from dledger.core.messages import MembershipBefore
 from dledger.entry import GENESIS_CHAIN, Index, Pos, Term
 from dledger.log.begin_mark import BEGIN_MARK_FILE_NAME, BeginMarkFile
@@ -436,3 +437,31 @@ def test_a_write_that_found_no_space_leaves_no_doubt_about_what_is_kept() -> Non
     mark(log)
     cut(log, undone)
     assert said(without_mark(disk)[1]) == (-1, None)
+
+
+def add_fields(disk: CrashDisk, path: str) -> None:
+    """As a release that is to come may write them."""
+    slots = Slots(disk, path)
+    assert slots.payload is not None
+    fields = orjson.loads(slots.payload)
+    slots.write(orjson.dumps(fields | {"rows": [8, 1, 1, 7, 262144], "damaged": [[3, 4], [9, 9]]}))
+    slots.sync_copy()
+    slots.close()
+
+
+@pytest.mark.parametrize("is_mark_lost", [False, True])
+def test_fields_that_a_later_release_has_written_are_passed_over(is_mark_lost: bool) -> None:
+    disk = CrashDisk()
+    log, index = deleted(disk)
+    before = facts(log)
+    log.close(clean=True)
+    add_fields(disk, MARK)
+    add_fields(disk, BEGIN)
+    if is_mark_lost:
+        disk.unlink(MARK)
+    for _ in range(2):
+        again = LogStore.open(disk, config())
+        assert facts(again) == before
+        assert said(again) == (index, b"n0 n1 n2")
+        assert again.doubted == is_mark_lost
+        again.close(clean=True)

@@ -56,6 +56,7 @@ class ServerStream(Call):
     __slots__ = (
         "_assembler",
         "_budget",
+        "_handled_size",
         "_inbox",
         "_receiver",
         "_withheld_size",
@@ -94,11 +95,14 @@ class ServerStream(Call):
         self.carrier = carrier
         self._assembler = MessageAssembler(budget.message_size_max)
         self._budget = budget
+        self._handled_size = 0  # of the message that the handler has received last
         self._inbox: deque[bytes] = deque()
         self._withheld_size = 0
         self._receiver: asyncio.Future[None] | None = None
 
     async def receive(self) -> bytes | None:
+        self.hold(-self._handled_size)
+        self._handled_size = 0
         while not self._inbox:
             if self.request_ended:
                 return None
@@ -111,7 +115,7 @@ class ServerStream(Call):
             finally:
                 self._receiver = None
         message = self._inbox.popleft()
-        self.hold(-len(message) - PREFIX.size)
+        self._handled_size = PREFIX.size + len(message)
         if self._withheld_size and not self._inbox:
             size, self._withheld_size = self._withheld_size, 0
             self.carrier.give_back(self, size)
@@ -169,6 +173,8 @@ class ServerStream(Call):
         """End the stream: nothing more leaves or arrives, and tasks that wait for that get CallClosed."""
         self.ended = True
         self.hold(-self.held_size)
+        self._handled_size = 0
+        self._inbox.clear()
         if self._withheld_size:
             size, self._withheld_size = self._withheld_size, 0
             self.carrier.give_back(self, size)

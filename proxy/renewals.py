@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -22,7 +23,7 @@ log = logging.getLogger(__name__)
 # The invisible times that the first renewal of a message asks for, the second one and so on: RocketMQ's.
 _SLICES_S: Final = (60, 180, 300, 600, 1800, 3600)
 _TIMEOUT_S: Final = 3.0
-_AT_ONCE_MAX: Final = 64  # requests to brokers
+_AT_ONCE_MAX: Final = 64  # requests to one broker
 
 
 class MessageKey(NamedTuple):
@@ -62,7 +63,8 @@ class Renewals:
         self._popped = popped
         self._leases: dict[MessageKey, Lease] = {}
         self._tasks = Tasks()
-        self._turns = asyncio.Semaphore(_AT_ONCE_MAX)
+        # By broker: what one that does not answer has to wait for must not run out at the others.
+        self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_AT_ONCE_MAX))
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -159,7 +161,7 @@ class Renewals:
 
     async def _change(self, lease: Lease, invisible_ms: int) -> None:
         """Raises Failure."""
-        async with self._turns:
+        async with self._turns[lease.key.broker_name]:
             lease.handle = await self._popped.change(
                 lease.key.group, lease.key.topic, lease.handle, invisible_ms, _TIMEOUT_S
             )

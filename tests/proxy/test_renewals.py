@@ -10,6 +10,7 @@ import pytest
 from fake_brokers import TOPIC, FakeBroker, FakeBrokers, until
 
 from message.pop_handle import PopHandle
+from mqclient.answer import Answer
 from mqclient.errors import BrokerResponseError
 from proxy.config import ProxyConfig
 from proxy.popped import PoppedMessages
@@ -155,3 +156,28 @@ def test_a_message_is_left_to_itself_after_the_longest_time() -> None:
         assert fixture.broker.changed == []
 
     run(story, renew_max_time_ms=1)
+
+
+def test_brokers_that_do_not_answer_hold_up_no_renewals_at_others() -> None:
+    """A message whose time is over meanwhile would be given to a second client."""
+
+    async def story(fixture: Fixture) -> None:
+        fixture.brokers.at["b"] = other = FakeBroker("b")
+        ask_once = fixture.brokers.ask_once
+        silent: list[str] = []
+
+        async def asked(topic: str, broker_name: str, *request: Any, **options: Any) -> Answer:
+            if broker_name == "a":
+                silent.append(broker_name)
+                await asyncio.get_running_loop().create_future()
+            return await ask_once(topic, broker_name, *request, **options)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(fixture.brokers, "ask_once", asked)
+            for _ in range(100):
+                fixture.hold(SHORT_MS)
+            await until(lambda: silent)
+            fixture.renewals.hold("c1", "g", TOPIC, other.hand_out(SHORT_MS))
+            await until(lambda: other.changed)
+
+    run(story)

@@ -64,7 +64,9 @@ class Renewals:
         self._leases: dict[MessageKey, Lease] = {}
         self._tasks = Tasks()
         # By broker: what one that does not answer has to wait for must not run out at the others.
-        self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_AT_ONCE_MAX))
+        self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(_AT_ONCE_MAX)
+        )
 
     def __len__(self) -> int:
         return len(self._leases)

@@ -16,7 +16,9 @@ from google.protobuf.message import DecodeError, Message
 
 from mqclient.errors import MQClientError
 from proxy.grpc.call import Call, CallClosed, GrpcError, GrpcStatus, Handler
+from proxy.messages.request_size import is_larger_besides_bodies
 from proxy.protocol.definition import Code
+from proxy.protocol.service import SendMessageRequest
 from proxy.status import StatusError, status, status_of
 
 log = logging.getLogger(__name__)
@@ -25,6 +27,9 @@ SERVICE: Final = "/apache.rocketmq.v2.MessagingService/"
 CLIENT_ID: Final = "x-mq-client-id"
 CLIENT_ID_LENGTH_MAX: Final = 1024
 MESSAGES_MAX: Final = 1024  # of one call: all are handled at once
+REQUEST_SIZE_MAX: Final = (
+    1024 * 1024
+)  # bytes, without the bodies of messages: parsed, they may take twenty times as much
 READ_SECONDS: Final = 60.0  # so long a client may take to read what it is answered
 
 RequestT = TypeVar("RequestT", bound=Message)
@@ -100,6 +105,14 @@ async def _request(request_class: type[RequestT], call: Call) -> RequestT:
     payload = await call.receive()
     if payload is None:
         raise GrpcError(GrpcStatus.INVALID_ARGUMENT, f"{call.path} needs a request message, and none came")
+    if len(payload) > REQUEST_SIZE_MAX and (
+        request_class is not SendMessageRequest or is_larger_besides_bodies(payload, REQUEST_SIZE_MAX)
+    ):
+        besides = "" if request_class is not SendMessageRequest else " besides the bodies of its messages"
+        raise GrpcError(
+            GrpcStatus.RESOURCE_EXHAUSTED,
+            f"the request has over {REQUEST_SIZE_MAX} bytes{besides}: send it in parts",
+        )
     return parsed(request_class, payload)
 
 

@@ -19,12 +19,14 @@ from mqclient.errors import (
 from proxy.grpc.call import Call, CallClosed, GrpcError, GrpcStatus
 from proxy.protocol.definition import Code, Status
 from proxy.protocol.service import (
+    AckMessageRequest,
     HeartbeatRequest,
     HeartbeatResponse,
     ReceiveMessageRequest,
     ReceiveMessageResponse,
+    SendMessageRequest,
 )
-from proxy.services.methods import server_stream, unary
+from proxy.services.methods import REQUEST_SIZE_MAX, server_stream, unary
 from proxy.status import StatusError, status
 from remoting.codes import ResponseCode
 from remoting.errors import RemotingConnectError, RemotingTimeoutError
@@ -50,6 +52,28 @@ def unary_answer(error: Exception | None = None, client_id: str = "c") -> Status
 
 def test_an_answer_says_ok() -> None:
     assert unary_answer() == Status(code=Code.OK, message="OK")
+
+
+@pytest.mark.parametrize("request_class", [AckMessageRequest, SendMessageRequest])
+def test_a_request_that_would_fill_the_memory_is_not_parsed(
+    request_class: type[AckMessageRequest | SendMessageRequest],
+) -> None:
+    """130 MiB of empty entries took 5 GiB, and seven seconds in which nobody else was served."""
+    name = "entries" if request_class is AckMessageRequest else "messages"
+    empty = bytes((request_class.DESCRIPTOR.fields_by_name[name].number << 3 | 2, 0))
+
+    async def method(request: AckMessageRequest | SendMessageRequest, call: Call) -> HeartbeatResponse:
+        raise AssertionError("it was parsed")
+
+    async def story() -> None:
+        call = FakeCall()
+        call.incoming = asyncio.Queue()
+        call.incoming.put_nowait(empty * (REQUEST_SIZE_MAX // 2 + 1))
+        with pytest.raises(GrpcError, match="over 1048576 bytes") as refused:
+            await unary(request_class, HeartbeatResponse, method)(call)
+        assert refused.value.status == GrpcStatus.RESOURCE_EXHAUSTED
+
+    asyncio.run(story())
 
 
 def test_a_client_must_say_who_it_is() -> None:

@@ -46,8 +46,11 @@ class AckService:
             for number, entry in enumerate(request.entries):
                 try:
                     handle, lease = await self._take(group, topic, entry.receipt_handle)
-                    taken[number] = (lease.handle if lease is not None else handle.pop), lease
-                except StatusError as error:
+                    pop = lease.handle if lease is not None else handle.pop
+                    if lease is None and _has_expired(pop):
+                        pop = await self._renewed(group, topic, pop, time_left_s(call))
+                    taken[number] = pop, lease
+                except FAILURES as error:
                     statuses[number] = status_of(error)
             handles = [handle for handle, _ in taken.values()]
             failures = await self._popped.ack(group, topic, handles, time_left_s(call))
@@ -92,6 +95,8 @@ class AckService:
             message = f"the invisibleTime is too large. max is {most}"
             raise StatusError(Code.ILLEGAL_INVISIBLE_TIME, message)
         handle, lease = await self._take(group, topic, request.receipt_handle)
+        if lease is None and _has_expired(handle.pop):
+            raise _expired()  # brokers of RocketMQ would have the message come once more
         pop = lease.handle if lease is not None else handle.pop
         try:
             changed = await self._popped.change(
@@ -105,10 +110,24 @@ class AckService:
     async def _take(self, group: str, topic: str, receipt_handle: str) -> tuple[ReceiptHandle, Lease | None]:
         """Decode the handle, and end the lease of its message, if there is one: its handle may be newer.
 
-        Raises StatusError for a handle that is invalid or has expired.
+        Raises StatusError for a handle that is invalid.
         """
         handle = check_receipt_handle(receipt_handle)
-        lease = await self._renewals.take(group, topic, handle.pop)
-        if lease is None and handle.pop.pop_time + handle.pop.invisible_ms <= time.time_ns() // 1_000_000:
-            raise StatusError(Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
-        return handle, lease
+        return handle, await self._renewals.take(group, topic, handle.pop)
+
+    async def _renewed(self, group: str, topic: str, handle: PopHandle, timeout_s: float) -> PopHandle:
+        """Return a new handle of a message whose own handle has expired. Its broker knows whether it is still the
+        client's, because another proxy has given it more time. Raises Failure.
+        """
+        try:
+            return await self._popped.change(group, topic, handle, handle.invisible_ms, timeout_s)
+        except StatusError as error:
+            raise _expired() from error
+
+
+def _has_expired(handle: PopHandle) -> bool:
+    return handle.pop_time + handle.invisible_ms <= time.time_ns() // 1_000_000
+
+
+def _expired() -> StatusError:
+    return StatusError(Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired")

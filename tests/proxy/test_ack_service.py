@@ -114,6 +114,22 @@ def test_each_entry_is_told_how_it_ended() -> None:
     run(story)
 
 
+def test_a_message_is_acknowledged_as_long_as_it_is_the_clients() -> None:
+    """Another proxy has given the message more time and stopped since. The client has only the first handle."""
+
+    async def story(fixture: Fixture) -> None:
+        broker = fixture.brokers.at["a"]
+        broker.pop_time = LONG_AGO
+        renewed, over = fixture.pop(), fixture.pop()
+        del broker.in_flight[1]
+        assert (await fixture.change(renewed)).status.code == Code.INVALID_RECEIPT_HANDLE
+        response = await fixture.ack(renewed, over)
+        assert [each.status.code for each in response.entries] == [Code.OK, Code.INVALID_RECEIPT_HANDLE]
+        assert not broker.in_flight
+
+    run(story)
+
+
 def test_an_ack_of_too_many_messages_is_refused_as_a_whole() -> None:
     async def story(fixture: Fixture) -> None:
         handle = fixture.pop()

@@ -14,6 +14,7 @@ _CUSTOMIZED_MS: Final = tuple(
     1000 * seconds
     for seconds in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 )
+_ATTEMPTS_MAX: Final = 2**31 - 1  # a group may retry without end
 _EXPONENTIAL: Final[Mapping[str, Any]] = {"initial": 5_000, "max": 7_200_000, "multiplier": 2}
 
 
@@ -38,7 +39,7 @@ def consumer_settings(own: Settings, config: ProxyConfig, group: SubscriptionGro
     subscription.fifo = bool(group.consume_message_orderly)
     subscription.receive_batch_size = config.grpc_client_consumer_long_polling_batch_size
     set_ms(subscription.long_polling_timeout, config.grpc_client_consumer_max_long_polling_timeout_ms)
-    merged.backoff_policy.max_attempts = group.retry_max_times + 1
+    merged.backoff_policy.max_attempts = min(group.retry_max_times + 1, _ATTEMPTS_MAX)
     retry = group.group_retry_policy or {}
     if retry.get("type") == "EXPONENTIAL":
         given = retry.get("exponentialRetryPolicy")

@@ -90,6 +90,10 @@ def test_consumers_are_told_what_their_group_is_configured_to_do() -> None:
             told = (await call.next(TelemetryCommand)).settings
             assert not told.subscription.fifo
             assert told.backoff_policy.max_attempts == 17
+            group.group_configs["endless"] = SubscriptionGroupConfig(retry_max_times=2**31 - 1)
+            call.say(TelemetryCommand(settings=consumer_settings("endless")))
+            told = (await call.next(TelemetryCommand)).settings
+            assert told.backoff_policy.max_attempts == 2**31 - 1
 
     run(story())
 

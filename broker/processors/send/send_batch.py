@@ -11,7 +11,7 @@ import msgspec
 from broker.topics.topic_config_manager import TopicEntry
 from message.batch import decode_batch_body
 from message.errors import MessageDecodeError
-from message.properties import find_property
+from message.properties import delete_property, find_property
 from message.sys_flag import COMPRESSED_FLAG, INNER_BATCH_FLAG
 from message.tags import tags_code_of_bytes
 from remoting.codes import ResponseCode
@@ -55,7 +55,7 @@ def batch_of(
     born_flag: int,
     max_message_size: int,
 ) -> list[PutMessage]:
-    """Returns each message of a batch as one of its own. Raises SendRefused."""
+    """Returns each message of a batch as one of its own, without a handle of an earlier pop. Raises SendRefused."""
     if len(entry.topic_bytes) > 127:
         raise SendRefused(ResponseCode.MESSAGE_ILLEGAL, NOT_FOR_BATCHES)
     if len(command.body) > max_message_size:
@@ -78,7 +78,7 @@ def batch_of(
             entry.topic_bytes,
             queue_id,
             body,
-            properties,
+            delete_property(properties, b"POP_CK"),
             tags_code_of_bytes(find_property(properties, b"TAGS") or b""),
             born_timestamp,
             born_host,

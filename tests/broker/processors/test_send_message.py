@@ -8,7 +8,7 @@ import pytest
 from one_broker import START_MS, OneBroker, RecordingChannel, pull_fields, send_fields
 
 from message.batch import BatchMessage, encode_batch
-from message.decoder import decode_message, decode_messages
+from message.decoder import decode_message, decode_messages, raw_properties
 from message.message_id import decode_offset_message_id
 from remoting.codes import RequestCode, ResponseCode
 from remoting.frame.command import RemotingCommand, SerializeType
@@ -395,6 +395,14 @@ def test_before_its_time_a_broker_takes_no_sends(tmp_path: Path) -> None:
     assert broker.ask(RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"x").code == ResponseCode.SUCCESS
     assert broker.store.reads.max_offset("T", 0) == 1
     broker.close()
+
+
+def test_a_message_of_a_batch_has_no_handle_of_an_earlier_pop(broker: OneBroker) -> None:
+    """Its consumers would acknowledge that one, and get the message again."""
+    body = encode_batch([BatchMessage(0, b"x", b"POP_CK\x01handle\x02A\x01b\x02")])
+    answer = broker.ask(RequestCode.SEND_BATCH_MESSAGE, send_fields("T"), body)
+    assert answer.code == ResponseCode.SUCCESS
+    assert raw_properties(stored(broker, answer)).startswith(b"A\x01b\x02")
 
 
 def test_a_batch_that_cannot_be_read_is_refused_as_a_whole(broker: OneBroker) -> None:

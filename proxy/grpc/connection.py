@@ -210,6 +210,8 @@ class GrpcConnection(asyncio.Protocol):
         if deadline is not None:
             stream.timer = self._loop.call_at(deadline, self._expire, stream)
         self._loop.create_task(self._run(stream, handler))
+        if owner.held.size > owner.held.size_max:
+            owner.make_room()
 
     def data_on_stream(self, stream_id: int, data: bytes, size: int, ended: bool) -> None:
         stream = self._calls.get(stream_id)

@@ -19,8 +19,8 @@ PREFIX = struct.Struct(
 
 @dataclass(slots=True, kw_only=True)
 class HeldBudget:
-    """Bounds what a server holds of messages over all connections, in bytes: of requests, each until its handler asks
-    for the next one or the call ends, and of answers that wait for their clients."""
+    """Bounds what a server holds over all connections, in bytes: the header fields of calls, their requests, each until
+    its handler asks for the next one or the call ends, and answers that wait for their clients."""
 
     message_size_max: int = MESSAGE_SIZE_MAX
     size_max: int = HELD_SIZE_MAX

@@ -99,6 +99,7 @@ class ServerStream(Call):
         self._inbox: deque[bytes] = deque()
         self._withheld_size = 0
         self._receiver: asyncio.Future[None] | None = None
+        self.hold(sum(map(len, metadata)) + sum(map(len, metadata.values())))
 
     async def receive(self) -> bytes | None:
         self.hold(-self._handled_size)

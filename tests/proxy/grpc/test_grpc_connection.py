@@ -456,6 +456,29 @@ def test_the_call_that_holds_most_ends_when_answers_that_nobody_reads_are_too_mu
     asyncio.run(main())
 
 
+def test_the_call_that_holds_most_ends_when_header_fields_are_too_much() -> None:
+    """One connection has 1024 calls with 32 KiB of them each, and a call may stay open for ever."""
+
+    async def main() -> None:
+        async with serving({PATH: waits_for_ever}) as server:
+            server.held.size_max = 5000
+            (hostile, hostile_socket), (honest, honest_socket) = connected(server), connected(server)
+            for stream_id in (1, 3):
+                block = Encoder().encode([*FIELDS, ("x", "y" * (2000 + stream_id))])
+                hostile.data_received(frame(HEADERS, END_HEADERS, stream_id, block))
+            block = Encoder().encode([*FIELDS, ("x", "y" * 1000)])
+            honest.data_received(frame(HEADERS, END_HEADERS, 1, block))
+            assert server.held.size == 2001 + 1 + 1000 + 1
+            await turns(lambda: len(hostile.calls) == 1)
+            assert b"and this call 2004 of them" in hostile_socket.written
+            assert honest_socket.written == b""
+            hostile.abort()
+            honest.abort()
+            assert server.held.size == 0
+
+    asyncio.run(main())
+
+
 def test_a_message_counts_until_its_handler_asks_for_the_next_one() -> None:
     """A handler has it while it waits for brokers, and there may be a thousand handlers on each connection."""
     turn = asyncio.Event()

@@ -51,6 +51,9 @@ log = logging.getLogger(__name__)
 
 _QUESTION_S: Final = 5.0  # that a client has to read one
 _GROUPS_OF_ONE_HEARTBEAT: Final = 100
+_TOPICS_AT_ONCE: Final = (
+    100  # whose brokers are looked for: one after the other, those nobody knows hold up the rest
+)
 _WITH_TRANSACTIONS: Final = frozenset({"TRANSACTION", MIXED})
 _VERDICTS: Final[Mapping[int, int]] = {
     TransactionResolution.COMMIT: TRANSACTION_COMMIT_TYPE,
@@ -163,10 +166,11 @@ class TransactionService:
 
     async def register(self) -> None:
         """Tell the brokers which topics have producers here, and leave those topics that have none any more."""
+        topics = self._sessions.published_topics()
         wanted: dict[str, set[str]] = {}
-        for topic in self._sessions.published_topics():
-            if await self._metadata.topic_type(topic) in _WITH_TRANSACTIONS:
-                wanted[topic] = await self._addresses(topic)
+        for begin in range(0, len(topics), _TOPICS_AT_ONCE):
+            part = topics[begin : begin + _TOPICS_AT_ONCE]
+            wanted |= zip(part, await asyncio.gather(*map(self._addresses, part)), strict=True)
         by_address: dict[str, list[str]] = {}
         for topic, addresses in wanted.items():
             for address in addresses:
@@ -189,7 +193,11 @@ class TransactionService:
         await asyncio.gather(*(self._leave(topic, address) for topic, address in leaving))
 
     async def _addresses(self, topic: str) -> set[str]:
-        """Return the addresses of all members, followers too: the next leader can ask at once."""
+        """Return the addresses of all members, followers too: the next leader can ask at once. None are returned of a
+        topic without transactions.
+        """
+        if await self._metadata.topic_type(topic) not in _WITH_TRANSACTIONS:
+            return set()
         try:
             route = await self._brokers.routes.route(topic)
         except MQClientError:

@@ -220,6 +220,36 @@ def test_a_client_that_takes_no_questions_is_passed_over_until_its_next_settings
     run(story())
 
 
+def test_topics_whose_brokers_say_nothing_hold_up_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other they would take a second each, and brokers would forget this proxy's producers meanwhile."""
+
+    async def story() -> None:
+        async with FakeGroup(topics=("T",)) as group, proxying(group.address) as proxy:
+            asked: list[str] = []
+            both = asyncio.Event()
+
+            async def topic_type(topic: str) -> str:
+                asked.append(topic)
+                if len(set(asked)) == 2:
+                    both.set()
+                await both.wait()
+                return "TRANSACTION"
+
+            monkeypatch.setattr(proxy._transactions._metadata, "topic_type", topic_type)
+            call = FakeCall(
+                TelemetryCommand(settings=producer_settings("Silent", "T")), name="Telemetry", ended=False
+            )
+            serving = asyncio.ensure_future(proxy.handlers[SERVICE + "Telemetry"](call))
+            for broker in group.brokers:
+                await group.until(lambda broker=broker: broker.heartbeats)  # type: ignore[misc]
+                (producer,) = broker.heartbeats[-1].producer_data_set
+                assert producer.group_name == "T"
+            call.end()
+            await serving
+
+    run(story())
+
+
 def test_a_client_whose_stream_is_gone_is_passed_over() -> None:
     async def story() -> None:
         async with FakeGroup() as group, proxying(group.address) as proxy:

@@ -217,7 +217,9 @@ def program(request: pytest.FixtureRequest, tmp_path: Path, of: str) -> GrpcProg
     return grpc_program(request.param, tmp_path / "client")
 
 
-def run_under(killer: LeaderKiller | ProxyKiller, program: GrpcProgram, a_door: Door, work: Path) -> None:
+def run_under(
+    killer: LeaderKiller | ProxyKiller, program: GrpcProgram, a_door: Door, work: Path, sent_share_min: float
+) -> None:
     transactions = "transactions"
     a_door.make_topic(transactions, "TRANSACTION")
     with program.start(a_door.endpoint, transactions) as client:
@@ -257,7 +259,7 @@ def run_under(killer: LeaderKiller | ProxyKiller, program: GrpcProgram, a_door: 
     assert not found, "\n".join(found)
     # What became of an acknowledgement that failed is not known, and the message may come no more.
     assert set(mixture.missing()) <= {"of_tasks"}
-    assert counts["sent"] > len(mixture.keys()) / 2
+    assert counts["sent"] > len(mixture.keys()) * sent_share_min
     assert counts["recalled"] or not program.recalls_and_hides
     assert dead
 
@@ -275,6 +277,7 @@ def dead_letters(keys: Collection[str]) -> Iterator[AnyRecord]:
         ("ours", "leaders"),
         ("ours", "proxy"),
         pytest.param("before_java", "proxy", marks=pytest.mark.java),
+        pytest.param("java", "proxy", marks=pytest.mark.java),
     ],
 )
 def test_every_message_comes_to_its_end_while_something_is_killed_every_20_s(
@@ -285,7 +288,8 @@ def test_every_message_comes_to_its_end_while_something_is_killed_every_20_s(
             "leaders": lambda: LeaderKiller(cluster, KILLS, SECONDS_BETWEEN),
             "proxy": lambda: ProxyKiller(a_door, KILLS, SECONDS_BETWEEN),
         }
-        run_under(killers[of](), program, a_door, tmp_path)
+        # How soon RocketMQ's proxy serves again is not ours to judge.
+        run_under(killers[of](), program, a_door, tmp_path, 0.1 if whose == "java" else 0.5)
         if whose == "ours":
             cluster.start_missing()
             cluster.level()

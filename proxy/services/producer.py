@@ -83,11 +83,28 @@ class ProducerService:
                 check_type(message, topic_type)
         until = asyncio.get_running_loop().time() + time_left_s(call)
         if len(messages) == 1 or any(message.message_group for message in messages):
-            # One after the other: a message that is sent again must not come after its successors.
-            entries = [await self._sent(message, until) for message in messages]
+            entries = await self._sent_in_order(messages, until)
         else:
             entries = await asyncio.gather(*(self._sent(message, until) for message in messages))
         return SendMessageResponse(status=_common_status(entries), entries=entries)
+
+    async def _sent_in_order(
+        self, messages: Sequence[OutgoingMessage], until: float
+    ) -> list[SendResultEntry]:
+        """Send one after the other. After a failure nothing more of its message group is sent: the client sends that
+        message again, and it must not come after its successors.
+        """
+        failed: dict[str, Status] = {}  # by message group
+        entries = []
+        for message in messages:
+            if (of_group := failed.get(message.message_group)) is not None:
+                entries.append(SendResultEntry(status=of_group))
+                continue
+            entry = await self._sent(message, until)
+            if message.message_group and entry.status.code != Code.OK:
+                failed[message.message_group] = entry.status
+            entries.append(entry)
+        return entries
 
     async def _sent(self, message: OutgoingMessage, until: float) -> SendResultEntry:
         try:

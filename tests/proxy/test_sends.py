@@ -185,6 +185,20 @@ def test_a_batch_keeps_the_order_of_its_message_group() -> None:
     run(story())
 
 
+def test_after_a_failure_a_batch_sends_nothing_more_of_that_message_group() -> None:
+    async def story() -> None:
+        async with FakeGroup() as group, proxying(group.address) as proxy:
+            for broker in group.brokers:
+                broker.steps = [ResponseCode.MESSAGE_ILLEGAL]
+            told = await send(proxy, *(message(message_group=name) for name in ("g", "h", "g", "g")))
+            assert told.status.code == Code.MULTIPLE_RESULTS
+            failed = Code.INTERNAL_SERVER_ERROR
+            assert codes(told) == [failed, Code.OK, failed, failed]
+            assert group.records == 1
+
+    run(story())
+
+
 def test_requests_that_make_no_sense_are_refused() -> None:
     async def story() -> None:
         async with FakeGroup(topics=("T", "F")) as group, proxying(group.address) as proxy:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from proxy.config import ProxyConfig
@@ -14,7 +14,8 @@ _CUSTOMIZED_MS: Final = tuple(
     1000 * seconds
     for seconds in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 )
-_ATTEMPTS_MAX: Final = 2**31 - 1  # a group may retry without end
+ATTEMPTS_MAX: Final = 2**31 - 1  # that a client can be told of; a group may retry without end
+_NUMBER_MAX: Final = 2**48  # of a retry policy: what a client can be told
 _EXPONENTIAL: Final[Mapping[str, Any]] = {"initial": 5_000, "max": 7_200_000, "multiplier": 2}
 
 
@@ -39,11 +40,12 @@ def consumer_settings(own: Settings, config: ProxyConfig, group: SubscriptionGro
     subscription.fifo = bool(group.consume_message_orderly)
     subscription.receive_batch_size = config.grpc_client_consumer_long_polling_batch_size
     set_ms(subscription.long_polling_timeout, config.grpc_client_consumer_max_long_polling_timeout_ms)
-    merged.backoff_policy.max_attempts = min(group.retry_max_times + 1, _ATTEMPTS_MAX)
+    merged.backoff_policy.max_attempts = min(group.retry_max_times + 1, ATTEMPTS_MAX)
     retry = group.group_retry_policy or {}
     if retry.get("type") == "EXPONENTIAL":
         given = retry.get("exponentialRetryPolicy")
-        times = {**_EXPONENTIAL, **(given if isinstance(given, dict) else {})}
+        numbers = given.items() if isinstance(given, dict) else ()
+        times = {**_EXPONENTIAL, **{name: number for name, number in numbers if _is_number(number)}}
         _set_exponential(
             merged.backoff_policy.exponential_backoff,
             initial_ms=int(times["initial"]),
@@ -55,9 +57,14 @@ def consumer_settings(own: Settings, config: ProxyConfig, group: SubscriptionGro
     nexts = given.get("next") if isinstance(given, dict) else None
     backoff = merged.backoff_policy.customized_backoff
     backoff.ClearField("next")
-    for ms in nexts if isinstance(nexts, Sequence) else _CUSTOMIZED_MS:
+    for ms in filter(_is_number, nexts) if isinstance(nexts, list) else _CUSTOMIZED_MS:
         set_ms(backoff.next.add(), int(ms))
     return merged
+
+
+def _is_number(value: object) -> bool:
+    """Whether a value of a retry policy, which brokers store as they get it, means anything."""
+    return isinstance(value, int | float) and 0 <= value <= _NUMBER_MAX
 
 
 def _copy(own: Settings) -> Settings:

@@ -12,6 +12,7 @@ from message.compression import decompress
 from message.decoder import MessageExt
 from message.errors import MessageError
 from message.sys_flag import COMPRESSED_FLAG
+from proxy.messages.settings import ATTEMPTS_MAX
 from proxy.messages.times import TIMESTAMP_MS_MAX, set_ms
 from proxy.protocol.definition import DigestType, Encoding, Message, MessageType
 
@@ -62,7 +63,7 @@ def v2_message(message: MessageExt, receipt_handle: str = "") -> Message:
         system.receipt_handle = receipt_handle
     system.queue_id = message.queue_id
     system.queue_offset = message.queue_offset
-    system.delivery_attempt = message.reconsume_times + 1
+    system.delivery_attempt = min(message.reconsume_times + 1, ATTEMPTS_MAX)
     if (message_group := properties.get(const.SHARDING_KEY)) is not None:
         system.message_group = message_group
     if (trace_context := properties.get(const.TRACE_CONTEXT)) is not None:

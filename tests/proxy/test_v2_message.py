@@ -149,3 +149,8 @@ def test_a_large_body_stays_compressed() -> None:
     v2 = v2_message(stored(zlib.compress(text), compressed_by(CompressionType.ZLIB)))
     assert v2.system_properties.body_encoding == Encoding.GZIP
     assert gzip.decompress(v2.body) == text
+
+
+def test_no_more_attempts_are_told_than_a_client_can_be() -> None:
+    message = v2_message(stored(reconsume_times=2**31 - 1), "handle")
+    assert message.system_properties.delivery_attempt == 2**31 - 1

@@ -93,3 +93,14 @@ def test_a_groups_own_retry_policy_is_told() -> None:
     backoff = merged.backoff_policy.exponential_backoff
     assert (backoff.initial.nanos, backoff.max.seconds, backoff.multiplier) == (100_000_000, 7200, 3)
     assert merged.backoff_policy.max_attempts == 5
+
+
+@pytest.mark.parametrize("number", ["5s", None, -1, 10**30, [1]])
+def test_numbers_of_a_retry_policy_that_mean_nothing_are_passed_over(number: object) -> None:
+    """Brokers store what they are given."""
+    customized = {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [500, number]}}
+    merged = consumer_settings(Settings(), CONFIG, SubscriptionGroupConfig(group_retry_policy=customized))
+    assert len(merged.backoff_policy.customized_backoff.next) == 1
+    exponential = {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": number}}
+    merged = consumer_settings(Settings(), CONFIG, SubscriptionGroupConfig(group_retry_policy=exponential))
+    assert merged.backoff_policy.exponential_backoff.initial.seconds == 5

@@ -12,8 +12,10 @@ from broker.processors.pop.pop_message_processor import PopMessageProcessor, _Po
 from broker.processors.pop.popped_messages import PopLook
 from dledger.entry import Index
 from simulator.mutants.patched import patched
+from store.services.pop_revive_service import HeldPop, PopReviveService
 from store.state.state_machine import StateMachine
 from store.state.table import StateChange
+from store.state.tables.pop_queue import NO_TIME
 from store.state.tables.pop_table import Popped, PopTable
 
 
@@ -97,11 +99,26 @@ def ack_of_what_is_unknown_here_answered() -> Iterator[None]:
 @contextmanager
 def acks_on_their_way_hold_up_nothing() -> Iterator[None]:
     """What expires meanwhile comes again, although its ack came in time and is told."""
+    with _held(lambda popped: not popped.bits):
+        yield
 
-    def begin(self: AckMessageProcessor, popped: Popped) -> tuple[tuple[str, str, int], int]:
-        return popped[:3], popped.pop_time
 
-    with patched(AckMessageProcessor, "_begin", begin):
+@contextmanager
+def fifo_pops_on_their_way_hold_up_nothing() -> Iterator[None]:
+    """What expires meanwhile is dead, and stays in flight by the pop that was on its way: it dies once more."""
+    with _held(lambda popped: bool(popped.bits)):
+        yield
+
+
+@contextmanager
+def _held(counts: Callable[[Popped], bool]) -> Iterator[None]:
+    """Pops name no messages where they hold up others; acks and changes do."""
+    old = PopReviveService.hold
+
+    def hold(self: PopReviveService, popped: Popped) -> HeldPop:
+        return old(self, popped if counts(popped) else popped._replace(pop_time=NO_TIME))
+
+    with patched(PopReviveService, "hold", hold):
         yield
 
 
@@ -134,5 +151,6 @@ POP_MUTANTS: Final = (
     ack_answered_before_its_record,
     ack_of_what_is_unknown_here_answered,
     acks_on_their_way_hold_up_nothing,
+    fifo_pops_on_their_way_hold_up_nothing,
     pop_answered_before_its_record,
 )

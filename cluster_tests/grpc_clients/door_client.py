@@ -161,15 +161,24 @@ class Program:
         tell("hidden", group=group, key=key)
 
 
-def give_a_loop() -> None:
-    """Starts a thread as the main one is: where a thread has no loop, the client sometimes cannot open its stream."""
-    asyncio.set_event_loop(asyncio.new_event_loop())
+class LoopInEachThread(asyncio.DefaultEventLoopPolicy):
+    """Where a thread has no loop, the client cannot open its stream. It may do that in our threads, and also, if it
+    learns late that the stream to a proxy is broken, in the one that sends its settings.
+    """
+
+    def get_event_loop(self) -> asyncio.AbstractEventLoop:
+        try:
+            return super().get_event_loop()
+        except RuntimeError:
+            self.set_event_loop(self.new_event_loop())
+            return super().get_event_loop()
 
 
 def main() -> None:
+    asyncio.set_event_loop_policy(LoopInEachThread())
     program = Program(sys.argv[1], sys.argv[2])
     tell("started")
-    threads = ThreadPoolExecutor(32, initializer=give_a_loop)
+    threads = ThreadPoolExecutor(32)
     for line in sys.stdin:
         threads.submit(program.run, *line.rstrip("\n").split("\t"))
     os._exit(0)  # the client's own threads would go on

@@ -161,7 +161,7 @@ def test_every_kind_comes_to_its_end_once_while_leaders_are_killed_every_20_s(
         for number in itertools.count():
             mixture.send(number)
             pace.wait(INTERVAL_S)  # how often something is sent, not a wait for something
-            if killer.killed == KILLS and number * INTERVAL_S > KILLS * SECONDS_BETWEEN:
+            if killer.is_over and number * INTERVAL_S > KILLS * SECONDS_BETWEEN:
                 break
     mixture.check()
     brokers.start_missing()

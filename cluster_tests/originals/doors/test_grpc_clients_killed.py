@@ -5,6 +5,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -186,14 +187,17 @@ class Mixture:
 
 
 class ProxyKiller:
-    """Within `with`, the proxy is killed and started again every `seconds`, `kills` times."""
+    """Within `with`, the proxy is killed and started again every `seconds`, `kills` times. The end raises what went
+    wrong meanwhile.
+    """
 
     def __init__(self, door: Door, kills: int, seconds: float) -> None:
         self._door = door
         self._kills = kills
         self._seconds = seconds
         self._pause = threading.Event()
-        self._thread = threading.Thread(target=self._run)
+        self._thread = ThreadPoolExecutor(1)
+        self._end: Future[None] = Future()
         self.killed = 0
 
     def _run(self) -> None:
@@ -201,12 +205,17 @@ class ProxyKiller:
             self._door.restart()
             self.killed += 1
 
+    @property
+    def is_over(self) -> bool:
+        return self._end.done()
+
     def __enter__(self) -> None:
-        self._thread.start()
+        self._end = self._thread.submit(self._run)
 
     def __exit__(self, *_: object) -> None:
         self._pause.set()
-        self._thread.join()
+        self._thread.shutdown()
+        self._end.result()
         assert self.killed, "no proxy was killed"
 
 
@@ -230,7 +239,7 @@ def run_under(
                 mixture.send(number)
                 mixture.receive(ACKED_SHARE)
                 pace.wait(INTERVAL_S)  # how often something is sent, not a wait for something
-                if killer.killed == KILLS and number * INTERVAL_S > KILLS * SECONDS_BETWEEN:
+                if killer.is_over and number * INTERVAL_S > KILLS * SECONDS_BETWEEN:
                     break
 
         def is_whole() -> bool:

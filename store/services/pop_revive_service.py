@@ -68,7 +68,7 @@ class PopReviveService:
         """Keep a pop with messages in flight from expiring until release() is called, unless copies of it are on their
         way already. That holds also if the invisible time of its messages is changed meanwhile.
         """
-        held = (popped[:3], self._table.first_pop_time(popped))
+        held = self._held_pop(popped)
         self._held[held] += 1
         return held
 
@@ -77,6 +77,12 @@ class PopReviveService:
             self._held[each] -= 1
             if not self._held[each]:
                 del self._held[each]
+
+    def is_held(self, popped: Popped) -> bool:
+        return self._held_pop(popped) in self._held
+
+    def _held_pop(self, popped: Popped) -> HeldPop:
+        return popped[:3], self._table.first_pop_time(popped)
 
     # -- LeaderService -----------------------------------------------------------------------------------------
 
@@ -142,8 +148,7 @@ class PopReviveService:
         copies: list[Copy] = []
         size = 0
         for due in self._table.take_due(now_ms):
-            first_pop_time = self._table.first_pop_time(Popped(*due.key, due.start, due.pop_time, 0))
-            if self._held[due.key, first_pop_time]:
+            if self.is_held(Popped(*due.key, due.start, due.pop_time, 0)):
                 self._table.put_back(due, now_ms + PAUSE_MS)
                 continue
             try:

@@ -30,6 +30,7 @@ from store.errors import StoreError
 from store.filter.message_filter import MessageFilter, UnsupportedExpressionError, filter_of
 from store.get_message import GetMessageStatus
 from store.state.state_proposals import ProposeStatus
+from store.state.tables.order_info import OrderInfo
 from store.state.tables.pop_queue import NO_OFFSET, QueueKey
 from store.state.tables.pop_table import PopMessages, Popped, PoppedQueue
 
@@ -45,7 +46,7 @@ QUEUES_MAX: Final = 128
 LOOKS_MAX: Final = 8
 # Bytes of messages whose pops are on their way into the log.
 UNDER_WAY_SIZE_MAX: Final = 32 << 20
-# After this time a queue of FIFO consumers is looked at again that is popped now, or has messages that are to end.
+# After this time a queue of FIFO consumers is looked at again for which something is on its way into the log.
 UNDER_WAY_PAUSE_MS: Final = 100
 # An answer must reach the client before it gives up.
 ANSWER_BEFORE_MS: Final = 50
@@ -216,6 +217,9 @@ class PopMessageProcessor:
         if header.order and key in self._under_way:
             look.block(now_ms + UNDER_WAY_PAUSE_MS)
             return
+        if order is not None and self._revive_service.is_held(_pop_of(key, order)):
+            look.block(now_ms + UNDER_WAY_PAUSE_MS)
+            return
         if order is not None and order.is_blocked(header.attempt_id or "", now_ms):
             look.block(order.blocked_until_ms)
             return
@@ -264,7 +268,7 @@ class PopMessageProcessor:
             key = (header.consumer_group, queue.popped.topic, queue.popped.queue_id)
             self._under_way.setdefault(key, []).append(queue.popped)
             if order := self._table.order_info(key):
-                held.append(self._revive_service.hold(Popped(*key, NO_OFFSET, order.pop_time, 0)))
+                held.append(self._revive_service.hold(_pop_of(key, order)))
         self._under_way_size += look.size
         if not header.order:
             self._under_way_counts[header.consumer_group] += look.count
@@ -414,3 +418,8 @@ class PopMessageProcessor:
         order = self._table.order_info((pop.header.consumer_group, popped.topic, popped.queue_id))
         counts = order.counts if order is not None else {}
         return {offset: counts.get(offset, 0) for offset in queue.offsets}
+
+
+def _pop_of(key: QueueKey, order: OrderInfo) -> Popped:
+    """The pop that FIFO consumers have of a queue."""
+    return Popped(*key, NO_OFFSET, order.pop_time, 0)

@@ -7,7 +7,7 @@ from one_broker import OneBroker, pull_fields
 from pops import PopClient, bodies, pop_fields, popped
 
 from message.decoder import decode_messages
-from remoting.codes import RequestCode
+from remoting.codes import RequestCode, ResponseCode
 
 
 def test_fifo_consumers_get_the_next_messages_once_all_have_their_ack(client: PopClient) -> None:
@@ -129,3 +129,24 @@ def test_a_fifo_message_dies_once_though_its_last_attempt_expires_while_it_is_as
     assert bodies(fifo.pop()) == [b"1"]
     dead = decode_messages(broker.ask(RequestCode.PULL_MESSAGE, pull_fields("%DLQ%f")).body)
     assert [message.body for message in dead] == [b"0"]
+
+
+def test_a_fifo_message_whose_time_is_being_changed_is_not_given_to_another(client: PopClient) -> None:
+    """The change came in time, and is on its way into the log when somebody else asks."""
+    broker = client.broker
+    fifo = PopClient(broker, group="f", order="true", queueId="0", maxMsgNums="2")
+    _, second = fifo.pop(attemptId="a")
+    broker.now_ms += 9_990
+    fields = {**fifo.ack_fields(second), "invisibleTime": "5000"}
+    change = broker.new_request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields)
+    broker.receive([change])
+    broker.now_ms += 20
+    pop = broker.new_request(RequestCode.POP_MESSAGE, pop_fields(**fifo.fields, attemptId="b"))
+    broker.receive([pop])
+    broker.settle()
+    answers = [broker.channel.response_to(request.opaque) for request in (change, pop)]
+    codes = [answer and answer.code for answer in answers]
+    assert codes == [ResponseCode.SUCCESS, ResponseCode.POLLING_TIMEOUT]
+    fifo.ack(second)
+    broker.run_for(10_000)
+    assert bodies(fifo.pop(attemptId="c")) == [b"0"]

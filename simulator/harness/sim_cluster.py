@@ -1,6 +1,7 @@
 """One run: a group of simulated members, first under faults, then healed, with every step looked at."""
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 
@@ -207,6 +208,7 @@ class Cluster:
             Random(f"{seed}/later-accidents"),
             Random(f"{seed}/begin-accidents"),
         )
+        self._commit_by_voters = CommitByVoters()
         self.invariants: list[Invariant] = [
             ElectionSafety(),
             LogMatching(),
@@ -225,7 +227,7 @@ class Cluster:
             DurableIsKept(),
             NoTimerEarly(options.election_timeout_ms_min, self._clock_difference_ms()),
             OneChangeAtATime(),
-            CommitByVoters(),
+            self._commit_by_voters,
             MembersByLog(),
             ReadIsFresh(),
             DamagedWait(self.members[0].config.member_config.last_resort_patience_ms),
@@ -398,6 +400,8 @@ class Cluster:
         if process is not None and looked is not None and looked.view.life == process.life:
             with member.disk.looked_at():
                 self._learn(looked.view)
+                with suppress(FaultyEntryError):
+                    self._commit_by_voters.note(looked.view)
 
     def crashed_at_point(self, member: SimMember, *, in_recovery: bool) -> None:
         self.faults.crash_point_reached(member, in_recovery=in_recovery)

@@ -14,13 +14,15 @@ class CommitByVoters:
         self._durable: dict[tuple[str, bytes], dict[Term, Index]] = {}
         self._committed: dict[tuple[str, int, int], int] = {}
 
-    def check(self, member: MemberView, oracle: Oracle) -> str | None:
-        held = self._durable
-        own = (member.member_id, member.disk_uuid)
+    def note(self, member: MemberView) -> None:
+        """Note what the member's disk holds: also where it falls in a step, after it has acknowledged that."""
         end = member.acknowledgeable_index
         if (term := member.term_at(end)) is not None:
-            of_disk = held.setdefault(own, {})
+            of_disk = self._durable.setdefault((member.member_id, member.disk_uuid), {})
             of_disk[term] = max(of_disk.get(term, end), end)
+
+    def check(self, member: MemberView, oracle: Oracle) -> str | None:
+        self.note(member)
         if not member.is_leader:
             return None
         leading = (member.member_id, member.life, member.curr_term)
@@ -33,7 +35,7 @@ class CommitByVoters:
         holders = [
             voter
             for voter, seat in voters.items()
-            if term is not None and held.get((voter, seat.disk), {}).get(term, -1) >= index
+            if term is not None and self._durable.get((voter, seat.disk), {}).get(term, -1) >= index
         ]
         if len(holders) < len(voters) // 2 + 1:
             return (

@@ -302,7 +302,12 @@ class Pops:
         if not self._options.pop_interval_us:
             return True
         leader = self._leader()
-        return leader is not None and self._is_drained_at(leader.store)
+        # What is committed and not applied yet is in no queue.
+        return (
+            leader is not None
+            and leader.store.reads.applied_index >= leader.replica.member.committed_index
+            and self._is_drained_at(leader.store)
+        )
 
     def _is_drained_at(self, store: MessageStore) -> bool:
         if store.tables.pop_table.in_flight_count:

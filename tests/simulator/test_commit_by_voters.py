@@ -51,3 +51,12 @@ def test_commit_by_voters_counts_what_a_voter_holds_in_place_of_what_it_has_cut(
         assert invariant.check(view, _oracle()) is None
     leader.committed_index = 3
     assert invariant.check(leader, _oracle()) is None
+
+
+def test_commit_by_voters_counts_what_a_voter_has_acknowledged_before_it_fell():
+    invariant = CommitByVoters()
+    leader = View(role=Role.LEADER, committed_index=1)
+    assert invariant.check(leader, _oracle()) is None
+    invariant.note(View("n1"))
+    leader.committed_index = 2
+    assert invariant.check(leader, _oracle()) is None

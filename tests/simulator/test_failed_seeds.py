@@ -137,6 +137,8 @@ FAILED_ONCE = {
     "timers_behind_many_that_ended": 468,
     # A recall lay in damaged entries, and what it recalls was delivered before they were repaired.
     "recall_in_damaged_entries": 930267,
+    # A FIFO message was made a dead letter while it was being popped again, and once more when that pop was over.
+    "fifo_message_dead_twice": 954051,
     # A FIFO pop did not see that a message's time was being changed, and gave its queue to another client.
     "fifo_pop_beside_a_change": 955617,
     # The simulator took queues for drained before the last committed message was in them.

@@ -65,7 +65,6 @@ CAUGHT_BY = {
     "ack_answered_before_its_record": 36,
     "ack_of_what_is_unknown_here_answered": 2075,
     "acks_on_their_way_hold_up_nothing": 29,
-    "fifo_pops_on_their_way_hold_up_nothing": 954051,
     "pop_answered_before_its_record": 99,
 }
 # Of those that take longest the ones that break what others break as well.

@@ -10,6 +10,18 @@ from message.decoder import decode_messages
 from remoting.codes import RequestCode, ResponseCode
 
 
+def let_retry(broker: OneBroker, times: int) -> None:
+    """Set how often messages of group f come again."""
+    config = {"groupName": "f", "retryMaxTimes": times}
+    broker.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, as_json(config))
+
+
+def dead_bodies(broker: OneBroker) -> list[bytes]:
+    """What the dead letter topic of group f has."""
+    answer = broker.ask(RequestCode.PULL_MESSAGE, pull_fields("%DLQ%f"))
+    return [message.body for message in decode_messages(answer.body)]
+
+
 def test_fifo_consumers_get_the_next_messages_once_all_have_their_ack(client: PopClient) -> None:
     fifo = PopClient(client.broker, group="f", order="true", queueId="0")
     messages = fifo.pop(maxMsgNums="2", attemptId="a")
@@ -65,8 +77,7 @@ def test_a_fifo_message_that_may_come_again_at_once_does(client: PopClient) -> N
 
 def test_a_fifo_message_whose_attempts_are_over_is_dead_and_blocks_nobody(client: PopClient) -> None:
     broker = client.broker
-    config = {"groupName": "f", "retryMaxTimes": 1}
-    broker.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, as_json(config))
+    let_retry(broker, 1)
     fifo = PopClient(broker, group="f", order="true", queueId="0", maxMsgNums="1")
     counts = []
     for _ in range(2):
@@ -75,23 +86,20 @@ def test_a_fifo_message_whose_attempts_are_over_is_dead_and_blocks_nobody(client
         broker.run_for(11_000)
     assert counts == [(b"0", 0), (b"0", 1)]
     assert [message.body for message in fifo.pop()] == [b"1"]
-    dead = decode_messages(broker.ask(RequestCode.PULL_MESSAGE, pull_fields("%DLQ%f")).body)
-    assert [message.body for message in dead] == [b"0"]
+    assert dead_bodies(broker) == [b"0"]
 
 
 def test_a_fifo_message_whose_attempts_are_over_is_not_popped_before_it_is_dead(client: PopClient) -> None:
     """The pop comes when the last attempt has just expired, and the leader has not ended it yet."""
     broker = client.broker
-    config = {"groupName": "f", "retryMaxTimes": 0}
-    broker.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, as_json(config))
+    let_retry(broker, 0)
     fifo = PopClient(broker, group="f", order="true", queueId="0", maxMsgNums="1")
     assert bodies(fifo.pop()) == [b"0"]
     broker.now_ms += 10_000
     assert fifo.pop() == []
     broker.run_for(100)
     assert bodies(fifo.pop()) == [b"1"]
-    dead = decode_messages(broker.ask(RequestCode.PULL_MESSAGE, pull_fields("%DLQ%f")).body)
-    assert [message.body for message in dead] == [b"0"]
+    assert dead_bodies(broker) == [b"0"]
 
 
 def test_fewer_attempts_than_a_fifo_message_has_had_end_it(client: PopClient) -> None:
@@ -100,8 +108,7 @@ def test_fewer_attempts_than_a_fifo_message_has_had_end_it(client: PopClient) ->
     fifo = PopClient(broker, group="f", order="true", queueId="0", maxMsgNums="1")
     fifo.pop()
     broker.run_for(11_000)
-    config = {"groupName": "f", "retryMaxTimes": 0}
-    broker.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, as_json(config))
+    let_retry(broker, 0)
     request = fifo.begin()
     broker.run_for(500)
     answer = broker.channel.response_to(request.opaque)
@@ -114,8 +121,7 @@ def test_a_fifo_message_dies_once_though_its_last_attempt_expires_while_it_is_as
 ) -> None:
     """The client has not got the answer, and asks again when the message's time is nearly over."""
     broker = client.broker
-    config = {"groupName": "f", "retryMaxTimes": 0}
-    broker.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, as_json(config))
+    let_retry(broker, 0)
     fifo = PopClient(broker, group="f", order="true", queueId="0", maxMsgNums="1")
     fifo.pop(attemptId="a")
     broker.now_ms += 9_990
@@ -127,8 +133,7 @@ def test_a_fifo_message_dies_once_though_its_last_attempt_expires_while_it_is_as
     assert [(message.body, message.count) for message in popped(answer)] == [(b"0", 0)]
     broker.run_for(11_000)
     assert bodies(fifo.pop()) == [b"1"]
-    dead = decode_messages(broker.ask(RequestCode.PULL_MESSAGE, pull_fields("%DLQ%f")).body)
-    assert [message.body for message in dead] == [b"0"]
+    assert dead_bodies(broker) == [b"0"]
 
 
 def test_a_fifo_message_whose_time_is_being_changed_is_not_given_to_another(client: PopClient) -> None:

@@ -39,7 +39,9 @@ RECALLED = 5
 # When timers are due: in the stage that sends them, in the next one, in the one after that. A slow machine delivers
 # them later.
 DUE_S = (5, 40, 90)
-BETWEEN_TIMERS_MS = 3_000
+# No timer is due in these times around a change of brokers. RocketMQ's stop takes up to twenty seconds and does not
+# write down what it delivered in its last one; its start may store twice, or lose, what came due while no broker ran.
+BEFORE_CHANGE_MS, CHANGE_MS = 3_000, 30_000
 
 
 class Stores(Protocol):
@@ -178,8 +180,8 @@ def test_each_timer_comes_once_and_each_transaction_ends_as_its_producer_said_fr
             make_topic(namesrv, WAIT_S, topic)
         with program.start(namesrv, PRODUCERS, "first") as client:
             sent.send(client, "java", timers, 2 * transactions)
-        wait_delivered(program, namesrv, due_by_now(sent))
         wait_for(lambda: is_between_timers(sent), WAIT_S, "a pause between timers")
+        wait_delivered(program, namesrv, due_by_now(sent))
     with stores.ours() as namesrv:
         make_topic(namesrv, WAIT_S, TIMERS)
         with program.start(namesrv, PRODUCERS, "second") as client:
@@ -188,6 +190,7 @@ def test_each_timer_comes_once_and_each_transaction_ends_as_its_producer_said_fr
             wait_for(lambda: sent.committed <= client.keys("received"), WAIT_S, "what RocketMQ left is ended")
         with program.start(namesrv, PRODUCERS, "third") as client:
             sent.send(client, "ours", timers, 2 * transactions)
+        wait_for(lambda: is_between_timers(sent), WAIT_S, "a pause between timers")
         wait_delivered(program, namesrv, due_by_now(sent))
     with stores.java() as namesrv:
         make_topic(namesrv, WAIT_S, TIMERS)
@@ -213,15 +216,14 @@ def test_each_timer_comes_once_and_each_transaction_ends_as_its_producer_said_fr
 
 
 def due_by_now(sent: Sent) -> set[str]:
-    """And what is due within the next seconds, so that some are delivered in each stage."""
-    soon_ms = (time.time() + DUE_S[0]) * 1000
-    return {key for key in sent.delivered if sent.due_ms[key] <= soon_ms}
+    now_ms = time.time() * 1000
+    return {key for key in sent.delivered if sent.due_ms[key] <= now_ms}
 
 
 def is_between_timers(sent: Sent) -> bool:
-    """RocketMQ does not write down what it delivered in the second in which it ends: that may come twice."""
+    """No timer was due a moment ago, and none is due while the brokers change."""
     now_ms = time.time() * 1000
-    return all(abs(due_ms - now_ms) > BETWEEN_TIMERS_MS for due_ms in sent.due_ms.values())
+    return not any(-BEFORE_CHANGE_MS < due_ms - now_ms < CHANGE_MS for due_ms in sent.due_ms.values())
 
 
 def wait_delivered(program: KindsProgram, namesrv: str, keys: set[str]) -> None:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from enum import Enum, StrEnum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final
 
 import msgspec
+
+RESOURCE_LENGTH_MAX: Final = 255  # no topic's or group's name is longer
 
 
 class PolicyError(ValueError):
@@ -75,15 +78,6 @@ class ResourcePattern(msgspec.Struct, frozen=True):
             return "*"
         return f"{self.type.value}:{self.name}{'' if self.match is Match.LITERAL else '*'}"
 
-    def matches(self, resource: Resource) -> bool:
-        if self.type is ResourceType.ANY:
-            return True
-        if self.type is not resource.type:
-            return False
-        if self.match is Match.LITERAL:
-            return resource.name == self.name
-        return resource.name.startswith(self.name)
-
 
 def parse_pattern(key: str) -> ResourcePattern:
     """Raises PolicyError."""
@@ -94,8 +88,11 @@ def parse_pattern(key: str) -> ResourcePattern:
     type_name, _, name = key.partition(":")
     found = [kind for kind in ResourceType if kind.value.lower() == type_name.lower()]
     # RocketMQ takes `Any:…` for an entry about nothing, and the first of several stars for the end of a prefix.
-    if not found or found[0] is ResourceType.ANY or "*" in name[:-1] or not name:
+    is_type = bool(found) and found[0] is not ResourceType.ANY
+    if not is_type or "*" in name[:-1] or not name or not name.isprintable():
         raise PolicyError(f"The resource {key!r} is none: write Topic:name, Group:prefix*, Cluster:* or *")
+    if len(name) > RESOURCE_LENGTH_MAX:
+        raise PolicyError(f"The resource has {len(name)} characters, {RESOURCE_LENGTH_MAX} are allowed")
     if name == "*":
         return ResourcePattern(found[0], Match.ANY)
     if name.endswith("*"):
@@ -111,6 +108,8 @@ def parse_network(text: str) -> Network:
     if not text.strip():
         raise PolicyError("The source ip is empty.")
     try:
+        if "%" in text:  # a zone of one machine's
+            raise ValueError
         return ip_network(text.strip(), strict=False)
     except ValueError:
         raise PolicyError("The source ip is invalid.") from None

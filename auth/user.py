@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
-MASK = "******"
+MASK: Final = "******"
+NAME_LENGTH_MAX: Final = 255  # of users, and of passwords
 
 
 class UserType(StrEnum):

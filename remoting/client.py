@@ -47,13 +47,16 @@ class RemotingClient:
         on_request: Callable[[Channel, RemotingCommand], None] | None = None,
         on_close: Callable[[str], None] | None = None,
         connect: Connect | None = None,
+        before_request: Callable[[RemotingCommand], None] | None = None,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         pending_write_limit: int = PENDING_WRITE_LIMIT,
         frame_size_max: int = FRAME_SIZE_MAX,
     ) -> None:
         """`on_request` gets requests of peers; without it they are dropped. `on_close` gets the address
-        of each connection that ended, whoever ended it.
+        of each connection that ended, whoever ended it. `before_request` may change each request before it is encoded,
+        for example sign it.
         """
+        self._before_request = before_request
         self._on_request = on_request
         self._on_close = on_close
         self._connect = connect
@@ -77,7 +80,7 @@ class RemotingClient:
         if connection is None or not connection.takes_writes:
             connection = await self._ready(address, deadline)
         command.opaque = opaque = self._next_opaque()
-        (answer,) = await connection.call({opaque: command.encode()}, deadline)
+        (answer,) = await connection.call({opaque: self._encoded(command)}, deadline)
         if isinstance(answer, RemotingError):
             raise answer
         return answer
@@ -99,7 +102,7 @@ class RemotingClient:
         frames = {}
         for command in commands:
             command.opaque = opaque = self._next_opaque()
-            frames[opaque] = command.encode()
+            frames[opaque] = self._encoded(command)
         return await connection.call(frames, deadline)
 
     async def invoke_oneway(
@@ -114,7 +117,7 @@ class RemotingClient:
             connection = await self._ready(address, asyncio.get_running_loop().time() + timeout_s)
         command.opaque = opaque = self._next_opaque()
         command.flag |= ONEWAY_FLAG
-        connection.write(opaque, command.encode())
+        connection.write(opaque, self._encoded(command))
 
     def close_connection(self, address: str) -> None:
         """Close the connection to an address, if there is one. Requests that wait on it fail."""
@@ -162,6 +165,11 @@ class RemotingClient:
             log.debug("request dropped remote=%s code=%d", channel.remote_address, command.code)
         else:
             self._on_request(channel, command)
+
+    def _encoded(self, command: RemotingCommand) -> bytes:
+        if self._before_request is not None:
+            self._before_request(command)
+        return command.encode()
 
     def _next_opaque(self) -> int:
         self._opaque = opaque = (self._opaque + 1) & OPAQUE_MAX

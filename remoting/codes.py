@@ -204,6 +204,8 @@ class RequestCode(IntEnum):
     GET_PENDING_TRANSACTIONS = 52006
     GET_TRANSACTION_STATE = 52007
     GET_POPPED_MESSAGES = 52008
+    EXPLAIN_ACCESS = 52009
+    CHECK_ACCESS = 52011  # a proxy asks for a client
     CONFIRM_REGISTRATION = 52003  # a NameServer asks a broker whose registration is contested; oneway
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051

@@ -45,13 +45,15 @@ class Setting(msgspec.Struct, frozen=True):
 
     `read` raises ValueError for a bad value; `allowed` is the end of the sentence that the user then gets.
     `otherwise` is what RocketMQ makes of such a value: another one, or UNSET. It raises ValueError where RocketMQ would
-    not start either, and None stands for a setting that the server cannot do without.
+    not start either, and None stands for a setting that the server cannot do without. The value of one that
+    `is_secret` is never shown.
     """
 
     field: str
     read: Callable[[str], object]
     allowed: str
     otherwise: Callable[[str], object] | None = None
+    is_secret: bool = False
 
 
 class UnknownKey(NamedTuple):
@@ -226,9 +228,8 @@ def read_value(item: Property, setting: Setting) -> object:
         return setting.read(item.value)
     except ValueError as error:
         reason = f" ({error})" if isinstance(error, ConfigError | AddressError) else ""
-        raise ConfigError(
-            f"{item.where}: {item.key}={item.value!r} must be {setting.allowed}{reason}"
-        ) from None
+        shown = item.key if setting.is_secret else f"{item.key}={item.value!r}"
+        raise ConfigError(f"{item.where}: {shown} must be {setting.allowed}{reason}") from None
 
 
 def altered_warnings(altered: Iterable[tuple[Property, Setting]], in_effect: Mapping[str, str]) -> list[str]:
@@ -303,6 +304,13 @@ def boolean(field: str) -> Setting:
         return text.lower() == "true"
 
     return Setting(field, read, "true or false", lambda text: False)
+
+
+def switch(field: str) -> Setting:
+    """true or false, and nothing else: what RocketMQ takes for false would leave a server open of which its owner
+    believes that it is locked.
+    """
+    return Setting(field, boolean(field).read, "true or false")
 
 
 def whole_number(

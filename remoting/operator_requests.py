@@ -15,9 +15,12 @@ log = logging.getLogger(__name__)
 
 
 def note_operator_request(command: RemotingCommand, remote_address: object) -> None:
-    """Before the request is looked at, so it may yet be refused. Bodies may be long or secret: only their size."""
+    """Before the request is looked at, so it may yet be refused. Bodies may be long or secret: only their size. Whoever
+    reads a signature could send the request again.
+    """
+    shown = {key: value for key, value in command.ext_fields.items() if key != "Signature"}
     log.info(
         "asked for %s code=%d addr=%s body_size=%d fields=%.400r",
         *(RequestCode(command.code).name, command.code, remote_address, len(command.body)),
-        command.ext_fields,
+        shown,
     )

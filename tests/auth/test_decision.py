@@ -95,6 +95,8 @@ def test_one_of_several_actions_is_enough() -> None:
         ("Any:a", ["Pub"], [], "Allow", "'Any:a' is none"),
         ("Topic:", ["Pub"], [], "Allow", "'Topic:' is none"),
         ("Topic:a*b", ["Pub"], [], "Allow", "is none"),
+        ("Topic:\ud800", ["Pub"], [], "Allow", "is none"),
+        ("Topic:a", ["Pub"], ["fe80::1%\ud800"], "Allow", "The source ip is invalid."),
         ("Topic:a", [], [], "Allow", "The actions is empty."),
         ("Topic:a", ["Any"], [], "Allow", "The actions can not be Any."),
         ("Topic:a", ["Push"], [], "Allow", "'Push' is no action."),

@@ -3,7 +3,9 @@
 A producer, a consumer that is handed messages, one that polls for them, and what operators do.
 """
 
+from auth.credentials import Credentials
 from message.decoder import MessageExt
+from mqclient.admin.access_admin import AccessAdmin
 from mqclient.admin.admin import Admin
 from mqclient.admin.admin_calls import AdminError
 from mqclient.admin.broker_admin import BrokerAdmin
@@ -28,6 +30,7 @@ from mqclient.consumer.process_queue import ConsumeBatch
 from mqclient.consumer.push_consumer import PushConsumer
 from mqclient.consumer.simple_consumer import SimpleConsumer
 from mqclient.consumer.subscription import Expression, MessageSelector, sql
+from mqclient.credentials import load_credentials
 from mqclient.errors import (
     AckError,
     BadAnswerError,
@@ -64,6 +67,7 @@ __all__ = [
     "AVG",
     "AVG_BY_CIRCLE",
     "CONSISTENT_HASH",
+    "AccessAdmin",
     "AckError",
     "Admin",
     "AdminError",
@@ -77,6 +81,7 @@ __all__ = [
     "ConsumeBatch",
     "ConsumeFromWhere",
     "ConsumerConfig",
+    "Credentials",
     "Expression",
     "GroupAdmin",
     "LitePullConsumer",
@@ -117,5 +122,6 @@ __all__ = [
     "by_machine_room",
     "by_machine_room_nearby",
     "by_sharding_key",
+    "load_credentials",
     "sql",
 ]

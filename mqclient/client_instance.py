@@ -16,7 +16,9 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
+from auth.credentials import Credentials
 from mqclient.client_api import ClientApi
+from mqclient.credentials import signer_of
 from mqclient.errors import ClientClosedError, MQClientError, NoMasterError
 from mqclient.message_queue import MessageQueue
 from mqclient.route.route_table import RouteTable
@@ -46,11 +48,18 @@ class ClientInstance:
         instance_name: str = "",
         heartbeat_interval_s: float = 30.0,
         poll_name_server_interval_s: float = 5.0,
+        credentials: Credentials | None = None,
         connect: Connect | None = None,
     ) -> None:
+        """`credentials`: with which requests are signed; without them, those of the environment. Raises ValueError."""
         # Java's form; the time tells two instances of one process apart.
         self.client_id = f"{local_ip()}@{instance_name or f'{os.getpid()}#{time.perf_counter_ns()}'}"
-        self.remoting = RemotingClient(on_request=on_request, on_close=on_close, connect=connect)
+        self.remoting = RemotingClient(
+            on_request=on_request,
+            on_close=on_close,
+            connect=connect,
+            before_request=signer_of(credentials),
+        )
         self.api = ClientApi(self.remoting)
         self.routes = RouteTable(
             parse_namesrv(namesrv),

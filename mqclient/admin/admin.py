@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from auth.credentials import Credentials
+from mqclient.admin.access_admin import AccessAdmin
 from mqclient.admin.admin_calls import AdminCalls
 from mqclient.admin.broker_admin import BrokerAdmin
 from mqclient.admin.group_admin import GroupAdmin
@@ -19,18 +21,25 @@ class Admin:
     """
 
     def __init__(
-        self, namesrv: str | None = None, *, timeout_s: float = 5.0, connect: Connect | None = None
+        self,
+        namesrv: str | None = None,
+        *,
+        timeout_s: float = 5.0,
+        credentials: Credentials | None = None,
+        connect: Connect | None = None,
     ) -> None:
-        """`namesrv`: `host:port`, several with `;`; without one, what the environment has in NAMESRV_ADDR. Raises
-        ValueError for an address that is none.
+        """`namesrv`: `host:port`, several with `;`; without one, what the environment has in NAMESRV_ADDR.
+        `credentials`: with which requests are signed; without them, those of the environment. Raises ValueError for an
+        address that is none.
         """
-        self._calls = AdminCalls(namesrv, timeout_s=timeout_s, connect=connect)
+        self._calls = AdminCalls(namesrv, timeout_s=timeout_s, credentials=credentials, connect=connect)
         self.namesrv_addr = ";".join(self._calls.namesrv_addresses)
         self.topics = TopicAdmin(self._calls)
         self.groups = GroupAdmin(self._calls, self.topics)
         self.brokers = BrokerAdmin(self._calls)
         self.messages = MessageAdmin(self._calls, self.topics, self.groups)
         self.namesrv = NamesrvAdmin(self._calls)
+        self.access = AccessAdmin(self._calls)
 
     async def close(self) -> None:
         await self._calls.close()

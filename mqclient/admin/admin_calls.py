@@ -10,11 +10,13 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from auth.credentials import Credentials
 from message.decoder import MessageExt
 from message.errors import MessageError
 from mqclient.answer import Answer
 from mqclient.client_api import ClientApi
 from mqclient.client_instance import parse_namesrv
+from mqclient.credentials import signer_of
 from mqclient.errors import MQClientError, NoAnswerError
 from mqclient.received_messages import received_messages
 from mqclient.route.topic_route import MASTER_ID
@@ -32,6 +34,11 @@ T = TypeVar("T")
 # here may have changed something when no answer comes.
 READS = frozenset(
     {
+        RequestCode.AUTH_GET_ACL,
+        RequestCode.AUTH_GET_USER,
+        RequestCode.AUTH_LIST_ACL,
+        RequestCode.AUTH_LIST_USER,
+        RequestCode.EXPLAIN_ACCESS,
         RequestCode.GET_ALL_PRODUCER_INFO,
         RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
         RequestCode.GET_ALL_TOPIC_CONFIG,
@@ -154,10 +161,17 @@ class AdminAnswer(Answer):
 class AdminCalls:
     """The one thing that all parts of an Admin share."""
 
-    def __init__(self, namesrv: str | None, *, timeout_s: float, connect: Connect | None) -> None:
-        """Raises ValueError for an address that is none."""
+    def __init__(
+        self,
+        namesrv: str | None,
+        *,
+        timeout_s: float,
+        credentials: Credentials | None,
+        connect: Connect | None,
+    ) -> None:
+        """Raises ValueError for an address that is none, and for half of an access key and secret."""
         self.namesrv_addresses = parse_namesrv(namesrv)
-        self._remoting = RemotingClient(connect=connect)
+        self._remoting = RemotingClient(connect=connect, before_request=signer_of(credentials))
         self._api = ClientApi(self._remoting, timeout_s=timeout_s)
 
     async def close(self) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from auth.credentials import Credentials
 from mqclient.consumer.allocate import AVG, AllocateStrategy
 
 
@@ -48,6 +49,7 @@ class ConsumerConfig:
     redeliver_after_s: float = 1.0  # of a failed batch that the broker did not take back
     max_reconsume_times: int = 16
     poll_name_server_interval_s: float = 5.0
+    credentials: Credentials | None = None  # None: those of the environment, if it has any
 
     def __post_init__(self) -> None:
         if self.consume_from is ConsumeFromWhere.TIMESTAMP and self.consume_timestamp_ms <= 0:

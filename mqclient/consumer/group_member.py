@@ -96,6 +96,7 @@ class GroupMember:
             on_route_change=self._route_changed,
             instance_name=instance_name,
             poll_name_server_interval_s=config.poll_name_server_interval_s,
+            credentials=config.credentials,
             connect=connect,
         )
         self._offset_store: OffsetStore = (

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import astuple, dataclass
 from typing import Final, Self
 
+from auth.credentials import Credentials
 from message import const
 from message.decoder import MessageExt
 from message.names import group_fault
@@ -66,6 +67,7 @@ class SimpleConsumer:
         fifo: bool = False,
         consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST,
         instance_name: str = "",
+        credentials: Credentials | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         connect: Connect | None = None,
     ) -> None:
@@ -87,6 +89,7 @@ class SimpleConsumer:
             namesrv,
             heartbeat_body=self._heartbeat_data,
             instance_name=instance_name,
+            credentials=credentials,
             connect=connect,
         )
 

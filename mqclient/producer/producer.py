@@ -85,6 +85,7 @@ class Producer:
             on_request=self._on_request,
             on_close=lambda address: self._requester.connection_closed(address),
             instance_name=instance_name,
+            credentials=self._config.credentials,
             connect=connect,
         )
         self._requester = Requester(self._instance, partial(self._publish_route, refresh=False), now_ms, dice)

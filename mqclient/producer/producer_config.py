@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from auth.credentials import Credentials
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig:
@@ -18,3 +20,4 @@ class ProducerConfig:
     retry_pause_s: float = 0.02  # first pause while a group elects; doubles
     retry_pause_max_s: float = 0.1
     stalled_after_s: float = 0.3  # no answer for so long: ask whether somebody else leads now
+    credentials: Credentials | None = None  # None: those of the environment, if it has any

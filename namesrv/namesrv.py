@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from namesrv.kv_config_manager import KVConfigManager
+from namesrv.namesrv_access import NamesrvAccess
 from namesrv.namesrv_config import NamesrvConfig, shown_settings
 from namesrv.processor import NamesrvProcessor
 from namesrv.route_info_manager import RouteInfoManager
@@ -39,7 +40,7 @@ class Namesrv:
             idle_seconds=config.server_channel_max_idle_time_seconds,
         )
         self._processor = NamesrvProcessor(
-            self._routes, self._kv, shown_settings(config), self._server.find_channel
+            self._routes, self._kv, shown_settings(config), self._server.find_channel, NamesrvAccess(config)
         )
         self._scan_handle: asyncio.TimerHandle | None = None
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
+from auth.conf_values import networks_of, users_of
+from auth.policy import Network
+from auth.user import User
 from remoting.configuration import (
+    ConfigError,
     Property,
     Setting,
     altered_warnings,
@@ -14,10 +19,14 @@ from remoting.configuration import (
     host,
     load_conf_file,
     read_settings,
+    switch,
     whole_number,
     words,
 )
 from remoting.security_switches import check_security_switches
+
+ADMIN_FROM_KEY: Final = "pyDLedgerAdminFrom"
+USERS_KEY: Final = "pyDLedgerUsers"
 
 
 class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +37,15 @@ class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True):
     server_channel_max_idle_time_seconds: int = 120  # 0: no connection is closed for being idle
     allow_open: bool = False
     open_switches: tuple[str, ...] = ()  # security switches of the conf that have no effect
+    authentication_enabled: bool = False
+    users: tuple[User, ...] = ()
+    admin_from: tuple[Network, ...] = ()  # beside loopback; counts without authentication
+
+    def __post_init__(self) -> None:
+        if self.authentication_enabled and not any(user.is_super for user in self.users):
+            raise ConfigError(
+                f"authenticationEnabled=true needs a super user in {USERS_KEY}, as which brokers register"
+            )
 
 
 NAMESRV_SETTINGS: Mapping[str, Setting] = {
@@ -39,6 +57,13 @@ NAMESRV_SETTINGS: Mapping[str, Setting] = {
         "server_channel_max_idle_time_seconds", 0, 2**31 - 1, "seconds"
     ),
     "pyDLedgerAllowOpen": boolean("allow_open"),
+    "authenticationEnabled": switch("authentication_enabled"),
+    USERS_KEY: Setting(
+        "users", users_of, '[{"username":"...","password":"...","userType":"Super"}]', is_secret=True
+    ),
+    ADMIN_FROM_KEY: Setting(
+        "admin_from", networks_of, "addresses or networks such as 10.0.0.0/8, joined by ,"
+    ),
 }
 
 
@@ -52,7 +77,8 @@ def load_namesrv_config(
     properties = [] if path is None else load_conf_file(path, NAMESRV_SETTINGS)
     properties += [Property(key, value, 0, "command line") for key, value in (overrides or {}).items()]
     found = read_settings(properties, NAMESRV_SETTINGS)
-    open_switches = check_security_switches(properties, found.values.get("allow_open", False), "NameServer")
+    not_served = [item for item in properties if item.key not in NAMESRV_SETTINGS]
+    open_switches = check_security_switches(not_served, found.values.get("allow_open", False), "NameServer")
     config = NamesrvConfig(**found.values, open_switches=open_switches)
     return config, found.warnings + altered_warnings(found.altered, shown_settings(config))
 
@@ -60,7 +86,13 @@ def load_namesrv_config(
 def shown_settings(config: NamesrvConfig) -> dict[str, str]:
     """RocketMQ's keys and their values now, as GET_NAMESRV_CONFIG answers them."""
     return {
-        key: str(value).lower() if isinstance(value, bool) else str(value)
+        key: _shown(value)
         for key, setting in NAMESRV_SETTINGS.items()
-        if (value := getattr(config, setting.field)) is not None
+        if (value := getattr(config, setting.field)) is not None and not setting.is_secret
     }
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)

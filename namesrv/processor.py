@@ -6,8 +6,11 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from auth.authentication import AccessRefused
+from auth.signature import ACCESS_KEY
 from namesrv.kv_config_manager import NAMESPACE_ORDER_TOPIC_CONFIG, KVConfigManager
-from namesrv.namesrv_config import NAMESRV_SETTINGS
+from namesrv.namesrv_access import ADMINISTRATION, NamesrvAccess
+from namesrv.namesrv_config import NAMESRV_SETTINGS, NamesrvConfig
 from namesrv.route_info_manager import Registration, RouteInfoManager
 from remoting.bodies import admin_bodies
 from remoting.bodies.bodies import ClusterInfo, DataVersion, KVTable, QueueData, TopicList, TopicRouteData
@@ -30,16 +33,6 @@ log = logging.getLogger(__name__)
 # Of a topic's sysFlag.
 UNIT_FLAG = 1
 UNIT_SUB_FLAG = 2
-OPERATOR_CODES = frozenset(
-    {
-        RequestCode.PUT_KV_CONFIG,
-        RequestCode.DELETE_KV_CONFIG,
-        RequestCode.WIPE_WRITE_PERM_OF_BROKER,
-        RequestCode.ADD_WRITE_PERM_OF_BROKER,
-        RequestCode.DELETE_TOPIC_IN_NAMESRV,
-        RequestCode.UPDATE_NAMESRV_CONFIG,
-    }
-)
 BLACK_LIST = frozenset({"configBlackList", "configStorePath", "kvConfigPath"})  # RocketMQ's
 
 
@@ -60,12 +53,14 @@ class NamesrvProcessor:
         kv: KVConfigManager,
         settings: dict[str, str],
         find_channel: Callable[[int], BrokerChannel | None],
+        access: NamesrvAccess | None = None,
     ) -> None:
         """`settings` is what GET_NAMESRV_CONFIG shows. `find_channel`: an open one by its id."""
         self._find_channel = find_channel
         self._routes = routes
         self._kv = kv
         self._settings = settings
+        self._access = access or NamesrvAccess(NamesrvConfig())
         self._handlers: dict[int, Callable[[BrokerChannel, RemotingCommand, int], RemotingCommand]] = {
             RequestCode.PUT_KV_CONFIG: self._put_kv_config,
             RequestCode.GET_KV_CONFIG: self._get_kv_config,
@@ -111,10 +106,19 @@ class NamesrvProcessor:
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
                 f" request type {command.code} not supported",
             )
-        if command.code in OPERATOR_CODES:
-            note_operator_request(command, channel.remote_address)
         try:
+            self._access.check(command, channel.remote_address)
+            if command.code in ADMINISTRATION:
+                note_operator_request(command, channel.remote_address)
             return handler(channel, command, now_ms)
+        except AccessRefused as refused:
+            log.warning(
+                "refused code=%d user=%r addr=%s rule=%r remark=%r",
+                *(command.code, command.ext_fields.get(ACCESS_KEY), channel.remote_address),
+                *(refused.rule, str(refused)),
+                extra={"per_connection": True},
+            )
+            return response(command, ResponseCode.NO_PERMISSION, str(refused))
         except RemotingError as error:
             log.warning(
                 "bad request code=%d addr=%s: %s",

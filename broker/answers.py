@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
 
+from broker.access.access_check import RequestAccess, Sender
 from broker.clients.client_channel import ClientChannel
 from broker.registration.told_name_servers import ToldNameServers
 from disk.disk import DiskError
@@ -67,12 +68,13 @@ class Answers:
 
 
 class Request(msgspec.Struct, Generic[HeaderT]):
-    """One request of a client, its header read, and where the answer goes."""
+    """One request of a client that may make it, its header read, and where the answer goes."""
 
     command: RemotingCommand  # as it came: for the pipeline and its lanes, not for processors
     header: HeaderT
     channel: ClientChannel
     answers: Answers
+    access: RequestAccess
 
     @property
     def code(self) -> int:
@@ -98,6 +100,14 @@ class Request(msgspec.Struct, Generic[HeaderT]):
     @property
     def is_oneway(self) -> bool:
         return self.command.is_oneway
+
+    @property
+    def sender(self) -> Sender:
+        return self.access.sender
+
+    def refusal_of_topic(self, topic: str) -> str | None:
+        """Why the sender may not ask this of a topic that the request does not name; None: they may."""
+        return self.access.refusal_of_topic(topic)
 
     def answer(
         self,

@@ -9,6 +9,9 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from broker.access.access_check import AccessCheck
+from broker.access.conf_users import ConfUsers
+from broker.access.passed_on import PassedOn
 from broker.broker_stats import BrokerStats
 from broker.clients.client_channel import ClientChannel
 from broker.clients.client_requests import ClientRequests
@@ -21,6 +24,7 @@ from broker.http.member_figures import MemberStatus
 from broker.leadership.backlog_hand_over import BacklogHandOver
 from broker.leadership.follower_changes import AskLeader, FollowerChanges
 from broker.pipeline import RequestPipeline
+from broker.processors.admin.access_admin_processor import AccessAdminProcessor
 from broker.processors.admin.admin_broker_processor import AdminBrokerProcessor
 from broker.processors.admin.broker_info_processor import BrokerInfoProcessor, DiskUsage
 from broker.processors.admin.client_admin_processor import ClientAdminProcessor
@@ -180,6 +184,17 @@ class BrokerController:
             member_status,
             clock(),
         )
+        passed_on = PassedOn(config.dledger.cluster_secret if config.dledger is not None else "")
+        self._access = AccessCheck(
+            config.access,
+            config.broker_cluster_name,
+            config.msg_trace_topic_name,
+            store.tables.access_table,
+            passed_on,
+        )
+        access = config.access
+        self._conf_users = ConfUsers(access.conf_users if access.authentication_enabled else (), store)
+        self._access_version = store.tables.access_table.data_version
         processors = Processors(
             sends=self.sends,
             pulls=self.pulls,
@@ -206,14 +221,16 @@ class BrokerController:
             membership=membership,
             scrub=ScrubProcessor(store),
             repair=RepairProcessor(store),
+            access=AccessAdminProcessor(store, self._access, lambda code: self.pipeline.needs_of(code)),
         )
         self._read_index_look_ups = ReadIndexLookUps(store, clock, is_enabled=config.read_index_enable)
         self.pipeline = RequestPipeline(
             batch_request_types(processors),
             request_types(processors),
+            self._access,
             {
                 Lane.READ_INDEX: self._read_index_look_ups.handle,
-                Lane.LEADER: FollowerChanges(store, clock, ask_leader).handle,
+                Lane.LEADER: FollowerChanges(store, clock, passed_on, ask_leader).handle,
             },
             wake,
             self.client_requests.answered,
@@ -228,6 +245,8 @@ class BrokerController:
     def tick(self, now_ms: int) -> list[ClientChannel]:
         """Every 50 ms or so. Channels of clients that have been silent too long: to be closed."""
         self.name_servers.tick()
+        self._conf_users.tick(now_ms)
+        self._end_waits_after_a_change_of_access(now_ms)
         self.waiting_room.tick(now_ms)
         self.waiting_pops.tick(now_ms)
         self.waiting_replies.tick(now_ms)
@@ -257,6 +276,14 @@ class BrokerController:
             return now_ms
         times = (self.waiting_room.due_ms, self.waiting_pops.due_ms, self.waiting_replies.due_ms)
         return min((time for time in times if time is not None), default=None)
+
+    def _end_waits_after_a_change_of_access(self, now_ms: int) -> None:
+        """Who was allowed to wait for messages may not be any more: all ask again."""
+        version = self._store.tables.access_table.data_version
+        if version is not self._access_version and not self._access.is_open:
+            self._access_version = version
+            self.waiting_room.wake_all(now_ms)
+            self.waiting_pops.wake_all(now_ms)
 
     def stop(self) -> None:
         """Answers all requests that wait, so that clients look elsewhere."""

@@ -1,6 +1,6 @@
 """The way of each request from a read to its processor: grouped by lane, checked, noted, header and JSON body read.
 
-What holds for all requests hooks in here: limits today; permissions, statistics and traces when they come.
+What holds for all requests hooks in here: limits and permissions today; statistics and traces when they come.
 """
 
 from __future__ import annotations
@@ -9,10 +9,15 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from auth.authentication import AccessRefused
+from auth.signature import ACCESS_KEY
+from broker.access.access_check import AccessCheck, RequestAccess, Sender
+from broker.access.needs import Need
 from broker.answers import Answers, AnyRequest, Request, answer_bad_request, answer_error
 from broker.clients.client_channel import ClientChannel
 from broker.registry import BatchHandler, BatchRequestType, Lane, RequestType
 from disk.disk import DiskError
+from remoting.bodies.bodies import RemotingBody
 from remoting.codes import ResponseCode
 from remoting.errors import RemotingError, RemotingHeaderError
 from remoting.frame.command import RemotingCommand
@@ -42,6 +47,7 @@ class RequestPipeline:
         self,
         batch_types: Sequence[BatchRequestType],
         types: Sequence[RequestType],
+        access: AccessCheck,
         lanes: Mapping[Lane, RunOnLane],
         wake: Callable[[], None],
         on_response: Callable[[ClientChannel, RemotingCommand], None],
@@ -59,12 +65,20 @@ class RequestPipeline:
             code: (row.handler, {other.code.value for other in batch_types if other.handler == row.handler})
             for code, row in self.batch_types.items()
         }
+        self._access = access
         self._lanes = lanes
         self._wake = wake
         self._on_response = on_response
         self._on_channel_resumed = on_channel_resumed
         self._on_channel_closed = on_channel_closed
         self._clock = clock
+
+    def needs_of(self, code: int) -> tuple[tuple[Need, ...], bool] | None:
+        """What a request needs, and whether it is administration."""
+        if row := self.types.get(code):
+            return row.needs, row.is_administration
+        batch_row = self.batch_types.get(code)
+        return None if batch_row is None else (batch_row.needs, False)
 
     def channel_opened(self, channel: ClientChannel) -> None:
         log.debug("channel opened addr=%s", channel.remote_address)
@@ -85,7 +99,7 @@ class RequestPipeline:
             if command.code not in codes or command.flag & 1:
                 break
         else:
-            handler(channel, commands, now_ms)
+            self._handle_batch(handler, channel, commands, now_ms)
             return
         batches: dict[BatchHandler, list[RemotingCommand]] = {}
         others: list[RemotingCommand] = []
@@ -100,7 +114,35 @@ class RequestPipeline:
         if others:
             self._handle(channel, others, now_ms)
         for handler, batch in batches.items():
-            handler(channel, batch, now_ms)
+            self._handle_batch(handler, channel, batch, now_ms)
+
+    def _handle_batch(
+        self, handler: BatchHandler, channel: ClientChannel, commands: list[RemotingCommand], now_ms: int
+    ) -> None:
+        if not self._access.is_open:
+            answers = Answers(channel)
+            commands = [command for command in commands if self._is_admitted(command, channel, answers)]
+            answers.flush()
+        if commands:
+            handler(channel, commands, now_ms)
+
+    def _is_admitted(self, command: RemotingCommand, channel: ClientChannel, answers: Answers) -> bool:
+        """For a batch's handler, which reads headers by itself. What it would make of one that cannot be read here is
+        not known, so such a one is refused.
+        """
+        row = self.batch_types[command.code]
+        try:
+            sender = self._access.sender_of(command, channel.remote_address)
+            if self._access.reads_headers:
+                header = headers.decode(row.header, command.ext_fields)
+                self._access.check(command.code, row.needs, False, sender, header, None)
+        except AccessRefused as refused:
+            _answer_refused(answers, channel, command, refused)
+            return False
+        except RemotingHeaderError as error:
+            answer_bad_request(answers, channel, command, error)
+            return False
+        return True
 
     def _handle(self, channel: ClientChannel, commands: list[RemotingCommand], now_ms: int) -> None:
         answers = Answers(channel)
@@ -115,31 +157,48 @@ class RequestPipeline:
                 remark = f"body of {len(command.body)} bytes: {BODY_SIZE_MAX} are allowed"
                 answers.add(command, ResponseCode.INVALID_PARAMETER, remark)
             else:
-                if request_type.is_noted:
-                    note_operator_request(command, channel.remote_address)
                 try:
-                    header = headers.decode(request_type.header, command.ext_fields)
-                except RemotingHeaderError as error:
+                    sender = self._access.sender_of(command, channel.remote_address)
+                    if request_type.is_noted:
+                        note_operator_request(command, channel.remote_address)
+                    self._admit(request_type, command, channel, answers, sender, now_ms)
+                except AccessRefused as refused:
+                    _answer_refused(answers, channel, command, refused)
+                except RemotingError as error:
                     answer_bad_request(answers, channel, command, error)
-                else:
-                    self._run(request_type, Request(command, header, channel, answers), now_ms)
         answers.flush()
         self._wake()
 
-    def _run(self, request_type: RequestType, request: AnyRequest, now_ms: int) -> None:
-        handle = partial(_handle_one, request_type, request)
+    def _admit(
+        self,
+        request_type: RequestType,
+        command: RemotingCommand,
+        channel: ClientChannel,
+        answers: Answers,
+        sender: Sender,
+        now_ms: int,
+    ) -> None:
+        """Raises AccessRefused, RemotingError."""
+        code, needs = command.code, request_type.needs
+        header = headers.decode(request_type.header, command.ext_fields)
+        body = None if request_type.body is None else request_type.body.decode(command.body)
+        self._access.check(code, needs, request_type.is_administration, sender, header, body)
+        request = Request(command, header, channel, answers, RequestAccess(self._access, code, needs, sender))
+        handle = partial(_handle_one, request_type, request, body)
         if request_type.lane is Lane.HERE:
             handle(now_ms)
         else:
             self._lanes[request_type.lane](request, handle, now_ms)
 
 
-def _handle_one(request_type: RequestType, request: AnyRequest, now_ms: int) -> None:
+def _handle_one(
+    request_type: RequestType, request: AnyRequest, body: RemotingBody | None, now_ms: int
+) -> None:
     try:
-        if request_type.body is None:
+        if body is None:
             request_type.handler(request, now_ms)
         else:
-            request_type.handler(request, request_type.body.decode(request.body), now_ms)
+            request_type.handler(request, body, now_ms)
     except (RemotingError, StoreError, DiskError) as error:
         answer_error(request, error)
     except Exception as error:
@@ -147,3 +206,20 @@ def _handle_one(request_type: RequestType, request: AnyRequest, now_ms: int) -> 
         code, address = request.code, request.channel.remote_address
         log.exception("request failed code=%d addr=%s", code, address)
         request.answer(ResponseCode.SYSTEM_ERROR, f"failed: {type(error).__name__}: {error}")
+
+
+def _answer_refused(
+    answers: Answers, channel: ClientChannel, command: RemotingCommand, refused: AccessRefused
+) -> None:
+    log.warning(
+        "refused code=%d user=%.100r addr=%s rule=%r remark=%.500r",
+        *(
+            command.code,
+            command.ext_fields.get(ACCESS_KEY),
+            channel.remote_address,
+            refused.rule,
+            str(refused),
+        ),
+        extra={"per_connection": True},
+    )
+    answers.add(command, ResponseCode.NO_PERMISSION, str(refused))

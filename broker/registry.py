@@ -2,7 +2,7 @@
 
 A row says what the pipeline (broker/pipeline.py) does before a processor gets the request: which header and which JSON
 body is read, on which lane it runs, whether the log notes it. It also names the resources and actions for which the
-sender needs a permission; nothing checks that yet.
+sender needs a permission, and so which requests are administration.
 """
 
 from __future__ import annotations
@@ -13,16 +13,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from auth.policy import Action
+from broker.access import named_resources as named
+from broker.access.needs import NOTHING, Need, cluster, group, is_administration, topic, with_names
 from broker.answers import Request
 from broker.clients.client_channel import ClientChannel
-from remoting.bodies import admin_bodies, bodies, pop_bodies
+from remoting.bodies import admin_bodies, auth_bodies, bodies, pop_bodies
 from remoting.bodies.bodies import BodyT, RemotingBody
 from remoting.codes import RequestCode as Code
 from remoting.frame.command import RemotingCommand
-from remoting.headers import admin_headers, headers, pop_headers
+from remoting.headers import admin_headers, auth_headers, headers, pop_headers
 from remoting.headers.headers import CommandHeader, HeaderT
 
 if TYPE_CHECKING:
+    from broker.processors.admin.access_admin_processor import AccessAdminProcessor
     from broker.processors.admin.admin_broker_processor import AdminBrokerProcessor
     from broker.processors.admin.broker_info_processor import BrokerInfoProcessor
     from broker.processors.admin.client_admin_processor import ClientAdminProcessor
@@ -50,48 +54,8 @@ if TYPE_CHECKING:
     from broker.processors.transactions.transaction_processor import TransactionProcessor
 
 
-class Resource(Enum):
-    """What RocketMQ's access control protects."""
-
-    TOPIC = "Topic"
-    GROUP = "Group"
-    CLUSTER = "Cluster"
-    NONE = "None"
-
-
-class Action(Enum):
-    PUB = "Pub"
-    SUB = "Sub"
-    CREATE = "Create"
-    UPDATE = "Update"
-    DELETE = "Delete"
-    GET = "Get"
-
-
-PUB, SUB, CREATE, UPDATE, DELETE, GET = Action
-
-
-class Need(msgspec.Struct, frozen=True):
-    """A permission for one of the actions on each resource of this kind that the request names."""
-
-    resource: Resource
-    actions: frozenset[Action]
-
-
-def topic(*actions: Action) -> Need:
-    """A retry topic stands for its group."""
-    return Need(Resource.TOPIC, frozenset(actions))
-
-
-def group(*actions: Action) -> Need:
-    return Need(Resource.GROUP, frozenset(actions))
-
-
-def cluster(*actions: Action) -> Need:
-    return Need(Resource.CLUSTER, frozenset(actions))
-
-
-NOTHING = Need(Resource.NONE, frozenset())
+PUB, SUB, CREATE, UPDATE = Action.PUB, Action.SUB, Action.CREATE, Action.UPDATE
+DELETE, GET = Action.DELETE, Action.GET
 NO_HEADER = CommandHeader
 
 # (request, now_ms), and of a code whose body is JSON: (request, body, now_ms). Raises RemotingError, which is answered.
@@ -116,6 +80,7 @@ class RequestType(msgspec.Struct, frozen=True):
     lane: Lane
     is_noted: bool  # an operator's change, of which the log tells before the request is looked at
     has_raw_body: bool  # a message, which takes no time to read: the handler bounds its size
+    is_administration: bool  # closed beyond pyDLedgerAdminFrom while authorization is off
 
 
 class BatchRequestType(msgspec.Struct, frozen=True):
@@ -153,18 +118,21 @@ class Processors(msgspec.Struct, frozen=True):
     membership: MembershipProcessor
     scrub: ScrubProcessor
     repair: RepairProcessor
+    access: AccessAdminProcessor
 
 
 def batch_request_types(p: Processors) -> tuple[BatchRequestType, ...]:
-    row = BatchRequestType
     sends, pulls = p.sends.process, p.pulls.process
-    send_needs, pull_needs = (topic(PUB),), (topic(SUB), group(SUB))
+
+    def row(code: Code, header: type[CommandHeader], handler: BatchHandler, *needs: Need) -> BatchRequestType:
+        return BatchRequestType(code, header, handler, with_names(needs, header, None))
+
     return (
-        row(Code.SEND_MESSAGE, headers.SendMessageRequestHeader, sends, send_needs),
-        row(Code.SEND_MESSAGE_V2, headers.SendMessageRequestHeaderV2, sends, send_needs),
-        row(Code.SEND_BATCH_MESSAGE, headers.SendMessageRequestHeaderV2, sends, send_needs),
-        row(Code.PULL_MESSAGE, headers.PullMessageRequestHeader, pulls, pull_needs),
-        row(Code.LITE_PULL_MESSAGE, headers.PullMessageRequestHeader, pulls, pull_needs),
+        row(Code.SEND_MESSAGE, headers.SendMessageRequestHeader, sends, topic(PUB)),
+        row(Code.SEND_MESSAGE_V2, headers.SendMessageRequestHeaderV2, sends, topic(PUB)),
+        row(Code.SEND_BATCH_MESSAGE, headers.SendMessageRequestHeaderV2, sends, topic(PUB)),
+        row(Code.PULL_MESSAGE, headers.PullMessageRequestHeader, pulls, topic(SUB), group(SUB)),
+        row(Code.LITE_PULL_MESSAGE, headers.PullMessageRequestHeader, pulls, topic(SUB), group(SUB)),
     )
 
 
@@ -172,7 +140,8 @@ def request_types(p: Processors) -> tuple[RequestType, ...]:
     # fmt: off
     return (
         # Clients come, stay and go
-        row_with_body(Code.HEART_BEAT, NO_HEADER, bodies.HeartbeatData, p.clients.heart_beat, topic(SUB), group(SUB)),
+        row_with_body(Code.HEART_BEAT, NO_HEADER, bodies.HeartbeatData, p.clients.heart_beat,
+            topic(SUB, names=named.subscribed_topics), group(SUB, names=named.consumer_groups)),
         row(Code.UNREGISTER_CLIENT, headers.UnregisterClientRequestHeader, p.clients.unregister_client, group(SUB)),
         row_with_body(Code.CHECK_CLIENT_CONFIG, NO_HEADER, bodies.CheckClientRequestBody,
             p.clients.check_client_config, NOTHING),
@@ -184,11 +153,11 @@ def request_types(p: Processors) -> tuple[RequestType, ...]:
         row(Code.UPDATE_CONSUMER_OFFSET, headers.UpdateConsumerOffsetRequestHeader,
             p.consumers.update_offset, topic(SUB, UPDATE), group(SUB, UPDATE)),
         row_with_body(Code.LOCK_BATCH_MQ, NO_HEADER, bodies.LockBatchRequestBody,
-            p.consumers.lock_batch, topic(SUB), group(SUB)),
+            p.consumers.lock_batch, topic(SUB, names=named.locked_topics), group(SUB)),
         row_with_body(Code.UNLOCK_BATCH_MQ, NO_HEADER, bodies.LockBatchRequestBody,
-            p.consumers.unlock_batch, topic(SUB), group(SUB)),
+            p.consumers.unlock_batch, topic(SUB, names=named.locked_topics), group(SUB)),
         row(Code.CONSUMER_SEND_MSG_BACK, headers.ConsumerSendMsgBackRequestHeader,
-            p.send_backs.send_back, group(SUB)),
+            p.send_backs.send_back, group(SUB), topic(SUB, is_in_handler=True)),
         # Pop consumers
         row(Code.POP_MESSAGE, pop_headers.PopMessageRequestHeader, p.pops.pop, topic(SUB), group(SUB)),
         row(Code.PEEK_MESSAGE, pop_headers.PeekMessageRequestHeader, p.pop_looks.peek, topic(SUB), group(SUB)),
@@ -196,11 +165,13 @@ def request_types(p: Processors) -> tuple[RequestType, ...]:
             p.pop_looks.notify, topic(SUB), group(SUB)),
         row(Code.POLLING_INFO, pop_headers.PollingInfoRequestHeader,
             p.pop_looks.count_waiting, topic(SUB), group(SUB)),
-        row(Code.ACK_MESSAGE, pop_headers.AckMessageRequestHeader, p.acks.ack, topic(SUB), group(SUB)),
+        row(Code.ACK_MESSAGE, pop_headers.AckMessageRequestHeader,
+            p.acks.ack, topic(SUB, names=named.popped_topic), group(SUB)),
         row_with_body(Code.BATCH_ACK_MESSAGE, NO_HEADER, pop_bodies.BatchAckMessageRequestBody,
-            p.acks.batch_ack, topic(SUB), group(SUB)),
+            p.acks.batch_ack,
+            topic(SUB, names=named.acknowledged_topics), group(SUB, names=named.acknowledging_groups)),
         row(Code.CHANGE_MESSAGE_INVISIBLETIME, pop_headers.ChangeInvisibleTimeRequestHeader,
-            p.acks.change_invisible_time, topic(SUB), group(SUB)),
+            p.acks.change_invisible_time, topic(SUB, names=named.popped_topic), group(SUB)),
         row_with_body(Code.QUERY_ASSIGNMENT, NO_HEADER, pop_bodies.QueryAssignmentRequestBody,
             p.assignments.query_assignment, topic(SUB), group(SUB)),
         row_with_body(Code.SET_MESSAGE_REQUEST_MODE, NO_HEADER, pop_bodies.SetMessageRequestModeRequestBody,
@@ -213,22 +184,23 @@ def request_types(p: Processors) -> tuple[RequestType, ...]:
             p.replies.send_reply, topic(PUB), has_raw_body=True),
         # Transactions
         row(Code.END_TRANSACTION, headers.EndTransactionRequestHeader,
-            p.transactions.end_transaction, topic(PUB)),
+            p.transactions.end_transaction, topic(PUB, is_in_handler=True)),
         row(Code.RESUME_CHECK_HALF_MESSAGE, admin_headers.ResumeCheckHalfMessageRequestHeader,
             p.transactions.resume_check, cluster(UPDATE), is_noted=True),
         # Single messages
         row(Code.RECALL_MESSAGE, headers.RecallMessageRequestHeader, p.recalls.recall, topic(PUB)),
         row(Code.QUERY_MESSAGE, headers.QueryMessageRequestHeader, p.queries.query_message, topic(SUB, GET)),
-        row(Code.VIEW_MESSAGE_BY_ID, headers.ViewMessageRequestHeader, p.queries.view_message, topic(GET)),
+        row(Code.VIEW_MESSAGE_BY_ID, headers.ViewMessageRequestHeader,
+            p.queries.view_message, topic(GET, is_in_handler=True)),
         # Queues, topics, groups
         row(Code.GET_MAX_OFFSET, headers.GetMaxOffsetRequestHeader,
-            p.admin.get_max_offset, topic(GET), lane=Lane.READ_INDEX),
+            p.admin.get_max_offset, topic(SUB, GET), lane=Lane.READ_INDEX),
         row(Code.GET_MIN_OFFSET, headers.GetMinOffsetRequestHeader,
-            p.admin.get_min_offset, topic(GET), lane=Lane.READ_INDEX),
+            p.admin.get_min_offset, topic(SUB, GET), lane=Lane.READ_INDEX),
         row(Code.SEARCH_OFFSET_BY_TIMESTAMP, headers.SearchOffsetRequestHeader,
-            p.admin.search_offset, topic(GET), lane=Lane.READ_INDEX),
+            p.admin.search_offset, topic(SUB, GET), lane=Lane.READ_INDEX),
         row(Code.GET_EARLIEST_MSG_STORETIME, headers.GetEarliestMsgStoretimeRequestHeader,
-            p.admin.get_earliest_store_time, topic(GET)),
+            p.admin.get_earliest_store_time, topic(SUB, GET)),
         row(Code.DELETE_EXPIRED_COMMITLOG, NO_HEADER,
             p.admin.delete_expired_commit_log, cluster(UPDATE), is_noted=True),
         row(Code.CLEAN_EXPIRED_CONSUMEQUEUE, NO_HEADER,
@@ -237,7 +209,7 @@ def request_types(p: Processors) -> tuple[RequestType, ...]:
         row(Code.UPDATE_AND_CREATE_TOPIC, headers.CreateTopicRequestHeader,
             p.admin.update_topic, topic(CREATE), lane=Lane.LEADER),
         row_with_body(Code.UPDATE_AND_CREATE_TOPIC_LIST, NO_HEADER, admin_bodies.CreateTopicListRequestBody,
-            p.admin.update_topic_list, topic(CREATE), lane=Lane.LEADER),
+            p.admin.update_topic_list, topic(CREATE, names=named.made_topics), lane=Lane.LEADER),
         row(Code.DELETE_TOPIC_IN_BROKER, headers.DeleteTopicRequestHeader,
             p.admin.delete_topic, topic(DELETE), lane=Lane.LEADER),
         row(Code.GET_ALL_TOPIC_CONFIG, NO_HEADER, p.admin.get_all_topics, cluster(GET)),
@@ -277,12 +249,12 @@ def request_types(p: Processors) -> tuple[RequestType, ...]:
         row(Code.GET_CONSUMER_RUNNING_INFO, admin_headers.GetConsumerRunningInfoRequestHeader,
             p.client_admin.get_running_info, group(GET)),
         row(Code.CONSUME_MESSAGE_DIRECTLY, admin_headers.ConsumeMessageDirectlyResultRequestHeader,
-            p.client_admin.consume_directly, topic(SUB), group(SUB)),
+            p.client_admin.consume_directly, topic(SUB), group(SUB), topic(SUB, is_in_handler=True)),
         row(Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, admin_headers.GetConsumerStatusRequestHeader,
             p.client_admin.get_consumer_status, topic(GET), group(GET)),
         # Progress of consumers
         row(Code.GET_CONSUME_STATS, admin_headers.GetConsumeStatsRequestHeader,
-            p.consume_stats.get_consume_stats, topic(GET), group(GET)),
+            p.consume_stats.get_consume_stats, topic(GET, names=named.counted_topics), group(GET)),
         row(Code.GET_BROKER_CONSUME_STATS, admin_headers.GetConsumeStatsInBrokerHeader,
             p.consume_stats.get_broker_consume_stats, cluster(GET)),
         row(Code.QUERY_TOPIC_CONSUME_BY_WHO, admin_headers.QueryTopicConsumeByWhoRequestHeader,
@@ -295,7 +267,8 @@ def request_types(p: Processors) -> tuple[RequestType, ...]:
         row(Code.INVOKE_BROKER_TO_RESET_OFFSET, admin_headers.ResetOffsetRequestHeader,
             p.offset_admin.reset_offset, topic(UPDATE), group(UPDATE), is_noted=True),
         row(Code.CLONE_GROUP_OFFSET, admin_headers.CloneGroupOffsetRequestHeader,
-            p.offset_admin.clone_group_offset, topic(UPDATE), group(UPDATE), is_noted=True),
+            p.offset_admin.clone_group_offset,
+            topic(UPDATE), group(UPDATE, names=named.cloned_groups), is_noted=True),
         # The broker itself
         row(Code.GET_BROKER_RUNTIME_INFO, NO_HEADER, p.info.get_runtime_info, cluster(GET)),
         row(Code.GET_BROKER_CONFIG, NO_HEADER, p.info.get_config, cluster(GET)),
@@ -313,6 +286,30 @@ def request_types(p: Processors) -> tuple[RequestType, ...]:
             p.membership.remove_member, cluster(UPDATE), is_noted=True),
         row(Code.SCRUB, admin_headers.ScrubRequestHeader, p.scrub.scrub, cluster(UPDATE)),
         row(Code.REPAIR_STATUS, NO_HEADER, p.repair.get_status, cluster(GET)),
+        # Users and policies
+        row_with_body(Code.AUTH_CREATE_USER, auth_headers.CreateUserRequestHeader, auth_bodies.UserInfo,
+            p.access.create_user, cluster(UPDATE), lane=Lane.LEADER),
+        row_with_body(Code.AUTH_UPDATE_USER, auth_headers.UpdateUserRequestHeader, auth_bodies.UserInfo,
+            p.access.update_user, cluster(UPDATE), lane=Lane.LEADER),
+        row(Code.AUTH_DELETE_USER, auth_headers.DeleteUserRequestHeader,
+            p.access.delete_user, cluster(UPDATE), lane=Lane.LEADER),
+        row(Code.AUTH_GET_USER, auth_headers.GetUserRequestHeader,
+            p.access.get_user, cluster(GET), is_private=True),
+        row(Code.AUTH_LIST_USER, auth_headers.ListUsersRequestHeader,
+            p.access.list_users, cluster(GET), is_private=True),
+        row_with_body(Code.AUTH_CREATE_ACL, auth_headers.CreateAclRequestHeader, auth_bodies.AclInfo,
+            p.access.put_acl, cluster(UPDATE), lane=Lane.LEADER),
+        row_with_body(Code.AUTH_UPDATE_ACL, auth_headers.UpdateAclRequestHeader, auth_bodies.AclInfo,
+            p.access.put_acl, cluster(UPDATE), lane=Lane.LEADER),
+        row(Code.AUTH_DELETE_ACL, auth_headers.DeleteAclRequestHeader,
+            p.access.delete_acl, cluster(UPDATE), lane=Lane.LEADER),
+        row(Code.AUTH_GET_ACL, auth_headers.GetAclRequestHeader, p.access.get_acl, cluster(GET), is_private=True),
+        row(Code.AUTH_LIST_ACL, auth_headers.ListAclsRequestHeader,
+            p.access.list_acls, cluster(GET), is_private=True),
+        row(Code.EXPLAIN_ACCESS, auth_headers.ExplainAccessRequestHeader,
+            p.access.explain_access, cluster(GET), is_private=True),
+        row_with_body(Code.CHECK_ACCESS, NO_HEADER, auth_bodies.CheckAccessRequestBody,
+            p.access.check_access, cluster(GET), is_private=True),
     )
     # fmt: on
 
@@ -325,10 +322,19 @@ def row(
     lane: Lane = Lane.HERE,
     is_noted: bool = False,
     has_raw_body: bool = False,
+    is_private: bool = False,
 ) -> RequestType:
-    """The type checker sees that the handler takes this header."""
+    """The type checker sees that the handler takes this header. `is_private`: administration although it only asks."""
     return RequestType(
-        code, header, None, handler, needs, lane, is_noted or lane is Lane.LEADER, has_raw_body
+        code,
+        header,
+        None,
+        handler,
+        with_names(needs, header, None),
+        lane,
+        is_noted or lane is Lane.LEADER,
+        has_raw_body,
+        is_private or is_administration(needs),
     )
 
 
@@ -339,6 +345,17 @@ def row_with_body(
     handler: BodyHandler[HeaderT, BodyT],
     *needs: Need,
     lane: Lane = Lane.HERE,
+    is_private: bool = False,
 ) -> RequestType:
-    """Of a code whose body is JSON, which the handler gets as a value."""
-    return RequestType(code, header, body, handler, needs, lane, lane is Lane.LEADER, has_raw_body=False)
+    """Of a code whose body is JSON, which the handler gets as a value. `is_private`: as with row()."""
+    return RequestType(
+        code,
+        header,
+        body,
+        handler,
+        with_names(needs, header, body),
+        lane,
+        lane is Lane.LEADER,
+        has_raw_body=False,
+        is_administration=is_private or is_administration(needs),
+    )

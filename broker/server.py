@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from broker.access.passed_on import PASSED_ON
 from broker.broker_controller import BrokerController
 from broker.config.broker_config import BrokerConfig
 from broker.config.component_configs import dledger_config, open_plain_log, store_config
@@ -107,7 +108,11 @@ class Broker:
         replica = self._dledger.replica
         imported = plain_import.take_over(replica.log) if plain_import else ImportedState()
         self._store.start(replica, self._clock(), imported)
-        self._client = RemotingClient(on_request=self._asked_by_name_server, on_close=self._connection_lost)
+        self._client = RemotingClient(
+            on_request=self._asked_by_name_server,
+            on_close=self._connection_lost,
+            before_request=self._sign,
+        )
         leader_requests = LeaderRequests(
             self._client,
             lambda: self._controller.registration.register_request(),
@@ -139,6 +144,12 @@ class Broker:
         self._name_servers = [_NameServer(address) for address in config.namesrv_addr]
         self._told = self._controller.name_servers
         self._told.ask_now = self._register_soon
+
+    def _sign(self, command: RemotingCommand) -> None:
+        """What the broker asks by itself. What it passes on is signed by its sender."""
+        credentials = self.config.access.inner_client_credentials
+        if credentials is not None and PASSED_ON not in command.ext_fields:
+            command.ext_fields = credentials.signed(command.ext_fields, command.body, command.version)
 
     def _disk_usage(self) -> tuple[int, int]:
         usage = shutil.disk_usage(self.config.store.store_path_root_dir)

@@ -22,6 +22,7 @@ from store.queues.unit_queue import Unit, UnitQueue
 from store.replicated_log import Ledger
 from store.reput import Reput
 from store.store_config import StoreConfig
+from store.system_message import is_system_record
 
 # A pull whose filter looks at records reads on until it has enough of them or this is spent, some 5 ms of work: what it
 # wants may be rare, and others wait.
@@ -116,8 +117,11 @@ class MessageReader:
         return store_timestamp_of(head) if len(head) == RECORD_SIZE_MIN else -1
 
     def look_message_by_offset(self, phy_offset: int) -> bytes | None:
-        """The record at a physical offset, None where no committed message begins."""
-        return self._look(phy_offset, self._reput.confirm_offset)
+        """The record at a physical offset, None where no committed message begins. Entries of the store's own are no
+        messages: some have secrets.
+        """
+        record = self._look(phy_offset, self._reput.confirm_offset)
+        return None if record is None or is_system_record(record) else record
 
     def look_appended_message(self, phy_offset: int) -> bytes | None:
         """As look_message_by_offset(), also of what is not dispatched yet, or not committed: for what goes behind it

@@ -5,12 +5,15 @@ units or index entries, so they need no queue offset. Java tests the first recor
 order too: V1 magic, hosts as its flags say, a valid bodyCRC, a storeTimestamp, PHYSICALOFFSET = pos + 48.
 """
 
+import struct
 from typing import Final
 
 from dledger.entry import EntryKind, Pos, Term
+from message.decoder import decode_message
 from message.encoder import encode_record, record_size
+from message.errors import MessageDecodeError
 from message.message_id import HOST_V6_SIZE
-from message.record_layout import HOSTS_V6_MASK
+from message.record_layout import HOSTS_V6_MASK, SYS_FLAG_AT
 from message.sys_flag import TRANSACTION_ROLLBACK_TYPE
 
 NO_OP_TOPIC: Final = b"rmq_sys_pydledger_noop"
@@ -22,6 +25,7 @@ _KINDS: Final = {
     STATE_TOPIC: EntryKind.STATE,
 }
 _NO_OP_BODY: Final = b"leader of term "
+_SYS_FLAG: Final = struct.Struct(">i")
 
 
 class SystemMessage:
@@ -91,3 +95,15 @@ def kind_of_record(sys_flag: int, topic: bytes) -> EntryKind:
     if sys_flag & TRANSACTION_ROLLBACK_TYPE == TRANSACTION_ROLLBACK_TYPE:
         return _KINDS.get(topic, EntryKind.MESSAGE)
     return EntryKind.MESSAGE
+
+
+def is_system_record(record: bytes) -> bool:
+    """Whether a whole record is one of ours."""
+    (sys_flag,) = _SYS_FLAG.unpack_from(record, SYS_FLAG_AT)
+    if sys_flag & TRANSACTION_ROLLBACK_TYPE != TRANSACTION_ROLLBACK_TYPE:
+        return False
+    try:
+        message = decode_message(record, read_body=False)
+    except MessageDecodeError:
+        return False
+    return kind_of_record(sys_flag, message.topic.encode(errors="surrogateescape")) is not EntryKind.MESSAGE

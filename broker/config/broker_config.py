@@ -12,6 +12,7 @@ from enum import Enum
 
 import msgspec
 
+from broker.config.access_settings import AccessConfig
 from broker.config.message_limits import body_size_max
 from dledger.scrubber import DEFAULT_BYTES_PER_SECOND, DEFAULT_PAUSE_MS
 from message import names
@@ -189,6 +190,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_reply_wait_ms: int = 120_000
     dledger: DLedgerGroupConfig | None  # None: a plain CommitLog, with no other members
     store: MessageStoreConfig
+    access: AccessConfig = AccessConfig()
 
     @property
     def broker_addr(self) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from broker.config.access_settings import ACCESS_SETTINGS, AccessConfig
 from broker.config.broker_config import (
     MAPPED_FILE_SIZE_COMMIT_LOG,
     MAX_MESSAGE_SIZE,
@@ -39,7 +40,12 @@ from remoting.security_switches import check_security_switches
 
 LOOPBACK = "127.0.0.1"
 
-_SETTINGS: Mapping[str, Setting] = {**BROKER_SETTINGS, **DLEDGER_SETTINGS, **STORE_SETTINGS}
+_SETTINGS: Mapping[str, Setting] = {
+    **BROKER_SETTINGS,
+    **DLEDGER_SETTINGS,
+    **STORE_SETTINGS,
+    **ACCESS_SETTINGS,
+}
 _GROUP_KEYS = frozenset({"enableDLegerCommitLog", *DLEDGER_SETTINGS})
 
 
@@ -69,7 +75,8 @@ def read_broker_config(
     """As load_broker_config, of pairs that are already read; `source` is where a missing one should have been."""
     found = read_settings(properties, _SETTINGS)
     values, warnings = found.values, found.warnings
-    values["open_switches"] = check_security_switches(properties, values.get("allow_open", False), "broker")
+    not_served = [item for item in properties if item.key not in _SETTINGS]
+    values["open_switches"] = check_security_switches(not_served, values.get("allow_open", False), "broker")
     root = values.setdefault("store_path_root_dir", str(Path.home() / "store"))
     values.setdefault("store_path_commit_log", f"{root}/commitlog")
     file_size = values.setdefault("mapped_file_size_commit_log", MAPPED_FILE_SIZE_COMMIT_LOG)
@@ -85,6 +92,7 @@ def read_broker_config(
         config = BrokerConfig(
             dledger=DLedgerGroupConfig(**_take(values, DLedgerGroupConfig)) if is_group else None,
             store=MessageStoreConfig(**_take(values, MessageStoreConfig)),
+            access=AccessConfig(**_take(values, AccessConfig)),
             **_take(values, BrokerConfig),
         )
     except ConfigError as error:
@@ -235,10 +243,11 @@ def shown_settings(config: BrokerConfig) -> dict[str, str]:
         (BROKER_SETTINGS, config),
         (DLEDGER_SETTINGS, config.dledger),
         (STORE_SETTINGS, config.store),
+        (ACCESS_SETTINGS, config.access),
     ):
         for key, setting in settings.items():
             value = getattr(part, setting.field, None)
-            if value is None or value == {} or setting.field == "cluster_secret":
+            if value is None or value == {} or setting.field == "cluster_secret" or setting.is_secret:
                 continue
             shown[key] = _shown(key, value)
     return shown
@@ -251,7 +260,9 @@ def _shown(key: str, value: object) -> str:
         case Enum():
             return str(value.value)
         case tuple():
-            return ";".join(value)
+            return ";".join(map(str, value))
+        case frozenset():
+            return ",".join(map(str, sorted(value)))
         case Mapping():
             separator = "-" if key == "dLegerPeers" else "="
             return ";".join(f"{member_id}{separator}{address}" for member_id, address in value.items())

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from broker.config.access_settings import ACCESS_SETTINGS
 from broker.config.broker_config import BrokerConfig
 from broker.config.broker_settings import BROKER_SETTINGS, DLEDGER_SETTINGS, STORE_SETTINGS
 from remoting.configuration import ConfigError, is_changeable, parse_properties, read_value
@@ -44,7 +45,7 @@ CHANGEABLE = frozenset(
 )
 # RocketMQ's: nobody may point a broker to other files from afar.
 BLACK_LIST = frozenset({"brokerConfigPath", "configBlackList"})
-_OWN_KEYS = frozenset({*BROKER_SETTINGS, *DLEDGER_SETTINGS, *STORE_SETTINGS})
+_OWN_KEYS = frozenset({*BROKER_SETTINGS, *DLEDGER_SETTINGS, *STORE_SETTINGS, *ACCESS_SETTINGS})
 
 
 class BlackListedError(ConfigError):
@@ -61,8 +62,9 @@ def altered_config(config: BrokerConfig, text: str) -> AlteredConfig:
     properties = parse_properties(text, "request")
     if any(item.key in BLACK_LIST for item in properties):
         raise BlackListedError("Can not update config in black list.")
-    if security := check_security_switches(properties, True, "broker"):
-        raise ConfigError(f"{security[0]}: access control and TLS are not there yet")
+    not_served = [item for item in properties if item.key not in _OWN_KEYS]
+    if security := check_security_switches(not_served, True, "broker"):
+        raise ConfigError(f"{security[0]}: this broker does not have that")
     values: dict[str, Any] = {}
     store_values: dict[str, Any] = {}
     unused = []

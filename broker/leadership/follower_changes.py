@@ -11,22 +11,27 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from broker.access.passed_on import PASSED_ON, PassedOn
 from broker.answers import AnyRequest
 from remoting.frame.command import RemotingCommand
 
 if TYPE_CHECKING:
     from store.message_store import MessageStore
 
-# Of our own: a member that has this one from a member does not pass it on again.
-PASSED_ON = "passedOn"
-
 OnLeaderAnswer = Callable[[RemotingCommand | None], None]  # None: surely nothing was changed
 AskLeader = Callable[[RemotingCommand, OnLeaderAnswer], None]
 
 
 class FollowerChanges:
-    def __init__(self, store: MessageStore, clock: Callable[[], int], ask_leader: AskLeader | None) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        clock: Callable[[], int],
+        passed_on: PassedOn,
+        ask_leader: AskLeader | None,
+    ) -> None:
         self._store = store
+        self._passed_on = passed_on
         self._clock = clock
         self._ask_leader = ask_leader
 
@@ -43,6 +48,6 @@ class FollowerChanges:
             else:
                 request.answer(answer.code, answer.remark, answer.ext_fields, bytes(answer.body))
 
-        fields = {**command.ext_fields, PASSED_ON: "true"}
+        fields = self._passed_on.fields_of(command, request.sender.source_ip)
         # The frame may be gone when it is sent.
         self._ask_leader(replace(command, ext_fields=fields, body=bytes(command.body)), on_answer)

@@ -4,9 +4,12 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Final, NamedTuple
 
+from broker.access.access_check import AccessCheck, RequestAccess, Sender
+from broker.access.passed_on import PassedOn
 from broker.answers import Answers, Request
 from broker.broker_stats import BrokerStats
 from broker.clients.client_channel import ClientChannel
+from broker.config.access_settings import AccessConfig
 from broker.config.broker_config import BrokerConfig, MessageStoreConfig
 from broker.processors.pop.ack_message_processor import AckMessageProcessor
 from broker.processors.pop.pop_message_processor import PopMessageProcessor
@@ -23,6 +26,7 @@ from remoting.headers.pop_headers import (
     PopMessageRequestHeader,
 )
 from simulator.world.process import Process
+from store.state.tables.access_table import AccessTable
 
 BROKER_NAME: Final = "simulated"
 _TICK_US: Final = 50_000
@@ -87,9 +91,15 @@ class PopBroker:
         self._tick_later()
 
 
+# Nobody is asked who they are.
+_OPEN = RequestAccess(
+    AccessCheck(AccessConfig(), "", "", AccessTable(), PassedOn("")), 0, (), Sender("127.0.0.1")
+)
+
+
 def _request(header: HeaderT, told: OnAnswer) -> Request[HeaderT]:
     channel = _Channel()
-    return Request(RemotingCommand(), header, channel, _Answer(channel, told))
+    return Request(RemotingCommand(), header, channel, _Answer(channel, told), _OPEN)
 
 
 class _Channel:

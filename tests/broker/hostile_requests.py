@@ -67,6 +67,24 @@ LONG_SEND = {
     "batch": "false",
     "maxReconsumeTimes": "16",
 }
+NEEDS = [{"resource": "Topic:T", "actions": ["Pub"]}]
+USERNAME, SUBJECT = {"username": "made"}, {"subject": "User:made"}
+ACL = {
+    "subject": "User:made",
+    "policies": [
+        {
+            "policyType": "Custom",
+            "entries": [
+                {
+                    "resource": "Topic:T",
+                    "actions": ["Pub"],
+                    "sourceIps": ["10.0.0.0/8"],
+                    "decision": "Allow",
+                }
+            ],
+        }
+    ],
+}
 HANDLE = "0 1800000000000 60000 0 0 golden-a 0 0"
 BATCH_ACK = {"b": "AQ==", "c": "pop", "it": 60000, "pt": 1, "q": 0, "r": "0", "rq": 0, "so": 0, "t": "T"}
 
@@ -288,6 +306,32 @@ def sound_requests(message_id: str = "00" * 16) -> dict[int, Sound]:
         RequestCode.LIST_MEMBERS: Sound(),
         RequestCode.ADD_MEMBER: Sound(
             {"memberId": "n0", "address": "127.0.0.1:1"}, code=ResponseCode.INVALID_PARAMETER
+        ),
+        RequestCode.AUTH_CREATE_USER: Sound(
+            USERNAME,
+            as_json({"username": "made", "password": "p", "userType": "Normal", "userStatus": "enable"}),
+        ),
+        RequestCode.AUTH_UPDATE_USER: Sound(
+            USERNAME, as_json({"username": "made", "userStatus": "disable"}), code=ResponseCode.NO_PERMISSION
+        ),
+        RequestCode.AUTH_DELETE_USER: Sound(USERNAME),
+        RequestCode.AUTH_GET_USER: Sound(USERNAME),
+        RequestCode.AUTH_LIST_USER: Sound({"filter": "a"}),
+        RequestCode.AUTH_CREATE_ACL: Sound(SUBJECT, as_json(ACL), code=ResponseCode.NO_PERMISSION),
+        RequestCode.AUTH_UPDATE_ACL: Sound(SUBJECT, as_json(ACL), code=ResponseCode.NO_PERMISSION),
+        RequestCode.AUTH_DELETE_ACL: Sound(
+            {**SUBJECT, "policyType": "Custom", "resource": "Topic:T"}, code=ResponseCode.NO_PERMISSION
+        ),
+        RequestCode.AUTH_GET_ACL: Sound(SUBJECT, code=ResponseCode.NO_PERMISSION),
+        RequestCode.AUTH_LIST_ACL: Sound({"subjectFilter": "u", "resourceFilter": "T"}),
+        RequestCode.EXPLAIN_ACCESS: Sound(
+            {**USERNAME, "requestCode": "310", "resource": "Topic:T", "sourceIp": "10.0.0.1"}
+        ),
+        RequestCode.CHECK_ACCESS: Sound(
+            {},
+            as_json(
+                {"username": "u", "content": "c", "signature": "s", "sourceIp": "10.0.0.1", "needs": NEEDS}
+            ),
         ),
         RequestCode.REMOVE_MEMBER: Sound({"memberId": "n0"}, code=ResponseCode.INVALID_PARAMETER),
     }

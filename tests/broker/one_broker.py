@@ -8,7 +8,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from broker.access.access_check import AccessCheck, RequestAccess, Sender
+from broker.access.passed_on import PassedOn
 from broker.broker_controller import BrokerController
+from broker.config.access_settings import AccessConfig
 from broker.config.broker_config import BrokerConfig
 from broker.config.component_configs import dledger_config, open_plain_log, store_config
 from broker.config.config_file import read_broker_config
@@ -27,6 +30,7 @@ from remoting.frame.connection import RemotingConnection
 from store.java.plain_import import ImportedState, PlainImport
 from store.message_store import MessageStore
 from store.put_message import PutBatch, PutMessage, PutRefusal
+from store.state.tables.access_table import AccessTable
 
 START_MS = 1_800_000_000_000
 GROUP_CONF = """
@@ -44,6 +48,12 @@ mapedFileSizeCommitLog=33554432
 maxHashSlotNum=97
 maxIndexNum=300
 """
+
+
+# Nobody is asked who they are.
+OPEN_ACCESS = RequestAccess(
+    AccessCheck(AccessConfig(), "", "", AccessTable(), PassedOn("")), 0, (), Sender("127.0.0.1")
+)
 
 
 class RecordingChannel:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from one_broker import RecordingChannel
+from one_broker import OPEN_ACCESS, RecordingChannel
 
 from broker.answers import Answers, Request, propose_all
 from remoting.codes import RequestCode, ResponseCode
@@ -38,7 +38,7 @@ def answer_to(*statuses: ProposeStatus) -> RemotingCommand:
     answers = Answers(channel)
     store: Any = Ends(statuses)
     command = request(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, {}, b"", opaque=7)
-    asked = Request(command, CommandHeader(), channel, answers)
+    asked = Request(command, CommandHeader(), channel, answers, OPEN_ACCESS)
     propose_all(store, [DeleteTopic(f"T{n}") for n in range(len(statuses))], asked, 0)
     answers.flush()
     (answer,) = channel.received

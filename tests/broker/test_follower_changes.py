@@ -10,10 +10,12 @@ import uvloop
 from one_broker import OneBroker
 from test_broker_server import ask, routed
 
+from broker.access.access_check import AccessCheck, RequestAccess, Sender
+from broker.access.passed_on import PASSED_ON, PassedOn
 from broker.answers import Answers, Request
 from broker.config.broker_config import BrokerConfig
 from broker.config.config_file import read_broker_config
-from broker.leadership.follower_changes import PASSED_ON, FollowerChanges, OnLeaderAnswer
+from broker.leadership.follower_changes import FollowerChanges, OnLeaderAnswer
 from broker.server import Broker
 from namesrv.namesrv import Namesrv
 from namesrv.namesrv_config import NamesrvConfig
@@ -98,7 +100,7 @@ def delete(broker: OneBroker, answer: int | None, fields: dict[str, str]) -> tup
     asked: list[int] = []
 
     def ask_leader(command: RemotingCommand, on_answer: OnLeaderAnswer) -> None:
-        assert command.ext_fields[PASSED_ON]
+        assert command.ext_fields[PASSED_ON] == "10.1.2.3"
         asked.append(command.code)
         on_answer(None if answer is None else response(command, answer))
 
@@ -109,8 +111,10 @@ def delete(broker: OneBroker, answer: int | None, fields: dict[str, str]) -> tup
             told.append(code)
 
     command = request(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"} | fields, opaque=1)
-    asking = Request(command, CommandHeader(), broker.channel, Told(broker.channel))
-    changes = FollowerChanges(broker.store, lambda: broker.now_ms, ask_leader)
+    check = AccessCheck(broker.config.access, "", "", broker.store.tables.access_table, PassedOn(""))
+    access = RequestAccess(check, command.code, (), Sender("10.1.2.3"))
+    asking = Request(command, CommandHeader(), broker.channel, Told(broker.channel), access)
+    changes = FollowerChanges(broker.store, lambda: broker.now_ms, PassedOn(""), ask_leader)
     changes.handle(asking, lambda now_ms: asking.answer(ResponseCode.SERVICE_NOT_AVAILABLE), broker.now_ms)
     return asked, told[0]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hostile_requests import sound_requests
+from hostile_requests import USERNAME, sound_requests
 from loose_requests import loose_frames
 from one_broker import OneBroker, commit_fields, heart_beat, send_fields
 
@@ -18,7 +18,8 @@ def test_a_request_is_read_however_loosely_it_is_written(tmp_path: Path, code: i
     broker = OneBroker(tmp_path, "flushDiskType=ASYNC_FLUSH\n")
     count = 0
     while True:
-        # Again each time, for the request may have deleted something.
+        # Again each time, for the request may have deleted or made something.
+        broker.ask(RequestCode.AUTH_DELETE_USER, USERNAME)
         assert broker.ask(RequestCode.HEART_BEAT, {}, heart_beat("c1")).code == ResponseCode.SUCCESS
         sent = broker.ask(RequestCode.SEND_MESSAGE_V2, send_fields("T", properties="KEYS\x01k\x02"), b"m")
         assert broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit_fields(1)).code == ResponseCode.SUCCESS

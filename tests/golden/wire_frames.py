@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from remoting.bodies import admin_bodies, bodies, pop_bodies, topic_bodies
+from remoting.bodies import admin_bodies, auth_bodies, bodies, pop_bodies, topic_bodies
 from remoting.codes import RequestCode
-from remoting.headers import admin_headers, headers, pop_headers
+from remoting.headers import admin_headers, auth_headers, headers, pop_headers
 
 WIRE_DIR = Path(__file__).parent / "wire"
 
@@ -164,6 +164,13 @@ HEADERS: dict[tuple[int, str], type[headers.CommandHeader]] = {
     (RequestCode.PUT_KV_CONFIG, "request"): headers.PutKVConfigRequestHeader,
     (RequestCode.DELETE_KV_CONFIG, "request"): headers.DeleteKVConfigRequestHeader,
     (RequestCode.GET_KVLIST_BY_NAMESPACE, "request"): headers.GetKVListByNamespaceRequestHeader,
+    (RequestCode.AUTH_CREATE_USER, "request"): auth_headers.CreateUserRequestHeader,
+    (RequestCode.AUTH_DELETE_USER, "request"): auth_headers.DeleteUserRequestHeader,
+    (RequestCode.AUTH_GET_USER, "request"): auth_headers.GetUserRequestHeader,
+    (RequestCode.AUTH_LIST_USER, "request"): auth_headers.ListUsersRequestHeader,
+    (RequestCode.AUTH_CREATE_ACL, "request"): auth_headers.CreateAclRequestHeader,
+    (RequestCode.AUTH_DELETE_ACL, "request"): auth_headers.DeleteAclRequestHeader,
+    (RequestCode.AUTH_LIST_ACL, "request"): auth_headers.ListAclsRequestHeader,
     **{(code, "request"): header for code, header in ADMIN_REQUESTS.items()},
 }
 
@@ -220,6 +227,8 @@ BODIES: dict[tuple[int, str], type[bodies.RemotingBody]] = {
     (RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, "response"): bodies.TopicList,
     (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, "request"): bodies.SubscriptionGroupConfig,
     (RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, "response"): admin_bodies.GroupForbidden,
+    (RequestCode.AUTH_CREATE_USER, "request"): auth_bodies.UserInfo,
+    (RequestCode.AUTH_CREATE_ACL, "request"): auth_bodies.AclInfo,
     (RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, "response"): bodies.SubscriptionGroupConfig,
 }
 
@@ -246,7 +255,6 @@ NOT_YET: dict[str, frozenset[int]] = {
     "a later issue: static topics": frozenset({308, 513}),
     "nobody: tables that a slave copies": frozenset({43}),
     "a later issue: cold data flow control": frozenset({2003}),
-    "a later issue: access control": frozenset({3001, 3003, 3004, 3005, 3006, 3008, 3010}),
 }
 DLEDGER_NOT_YET = "a later issue: Java's DLedger peer protocol (our peers speak their own)"
 

@@ -16,6 +16,7 @@ from broker.clients.client_requests import ClientRequests
 from broker.clients.consumer_manager import ConsumerGroupInfo, ConsumerManager
 from broker.clients.producer_manager import ProducerManager
 from broker.config.broker_config import BrokerConfig
+from message.decoder import decode_message
 from message.errors import MessageDecodeError
 from message.message_id import decode_offset_message_id
 from message.tags import SubscriptionData
@@ -139,6 +140,9 @@ class ClientAdminProcessor:
             if record is None:
                 remark = f"can not find message by the id, {header.msg_id}"
                 request.answer(ResponseCode.SYSTEM_ERROR, remark)
+                return
+            if refusal := request.refusal_of_topic(decode_message(record).topic):
+                request.answer(ResponseCode.NO_PERMISSION, refusal)
                 return
             body = record
         fields = {**request.ext_fields, "brokerName": self._config.broker_name}

@@ -9,6 +9,7 @@ import msgspec
 
 from broker.answers import Request, answer_error
 from disk.disk import DiskError
+from message.decoder import decode_message
 from remoting.codes import ResponseCode
 from remoting.errors import RemotingError
 from remoting.headers import headers
@@ -74,6 +75,8 @@ class QueryMessageProcessor:
         if record is None:
             remark = f"can not find message by the offset, {header.offset}"
             request.answer(ResponseCode.SYSTEM_ERROR, remark)
+        elif refusal := request.refusal_of_topic(decode_message(record).topic):
+            request.answer(ResponseCode.NO_PERMISSION, refusal)
         else:
             request.answer(body=record)
 

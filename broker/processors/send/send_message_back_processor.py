@@ -81,6 +81,9 @@ class SendMessageBackProcessor:
             remark = f"look message by offset failed, {header.offset}"
             request.answer(ResponseCode.SYSTEM_ERROR, remark)
             return
+        if refusal := request.refusal_of_topic(message.topic):
+            request.answer(ResponseCode.NO_PERMISSION, refusal)
+            return
         topic = self._ready_topic(retry_topic(group), config.retry_queue_nums, request, now_ms)
         if topic is None:
             return

@@ -156,7 +156,10 @@ class SendMessageProcessor:
             code = command.code
             try:
                 if code == RequestCode.SEND_MESSAGE:
-                    fields = {_SHORT_NAMES.get(name, name): value for name, value in fields.items()}
+                    # Short names that it has as well mean nothing: its permission was asked for by the long ones.
+                    fields = {
+                        _SHORT_NAMES[name]: value for name, value in fields.items() if name in _SHORT_NAMES
+                    }
                 topic = fields["b"]
                 entry = entries.get(topic)
                 if entry is None:

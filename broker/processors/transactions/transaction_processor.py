@@ -60,6 +60,8 @@ class TransactionProcessor:
         half = self._store.services.transaction_service.half_at(header.commit_log_offset)
         if half is None:
             request.answer(ResponseCode.SYSTEM_ERROR, _NOT_FOUND)
+        elif refusal := request.refusal_of_topic(half.real_topic):
+            request.answer(ResponseCode.NO_PERMISSION, refusal)
         elif not header.from_transaction_check and self._is_left_to_the_check(half, now_ms):
             request.answer(ResponseCode.ILLEGAL_OPERATION)
         elif half.group != header.producer_group:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.config.access_settings import ACCESS_SETTINGS
 from broker.config.broker_config import BrokerConfig, FlushDiskType
 from broker.config.broker_settings import BROKER_SETTINGS, DLEDGER_SETTINGS, STORE_SETTINGS
 from broker.config.component_configs import dledger_config, store_config
@@ -182,8 +183,7 @@ def test_a_commit_log_file_may_be_of_any_size() -> None:
     "line",
     [
         "aclEnable=true",
-        "authenticationEnabled=TRUE",
-        "authorizationEnabled=yes",
+        "migrateAuthFromV1Enabled=yes",
         "tlsMode=enforcing",
         "tls.server.mode=enforcing",
         "useTLS=true",
@@ -344,5 +344,6 @@ def test_the_example_files_are_read_without_a_warning(path: Path) -> None:
 def test_every_key_that_is_read_is_documented() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
     second_spellings = {"mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue"}
-    read_keys = {*BROKER_SETTINGS, *DLEDGER_SETTINGS, *STORE_SETTINGS, *NAMESRV_SETTINGS} - second_spellings
+    all_settings = (BROKER_SETTINGS, DLEDGER_SETTINGS, STORE_SETTINGS, ACCESS_SETTINGS, NAMESRV_SETTINGS)
+    read_keys = {key for settings in all_settings for key in settings} - second_spellings
     assert {key for key in read_keys if f"`{key}`" not in page} == set()

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.config.access_settings import ACCESS_SETTINGS
 from broker.config.broker_settings import BROKER_SETTINGS, DLEDGER_SETTINGS, STORE_SETTINGS
 from broker.config.config_file import load_broker_config
 from namesrv.namesrv_config import load_namesrv_config
@@ -138,7 +139,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
     ],
 )
 def test_hints_count_letters_and_the_words_of_a_key(written: str, meant: str | None) -> None:
-    settings = {**BROKER_SETTINGS, **DLEDGER_SETTINGS, **STORE_SETTINGS}
+    settings = {**BROKER_SETTINGS, **DLEDGER_SETTINGS, **STORE_SETTINGS, **ACCESS_SETTINGS}
     assert nearest_key(written, settings) == meant
 
 

@@ -201,7 +201,7 @@ def test_a_broker_that_is_closed_to_writes_takes_no_message_back(broker: OneBrok
         (
             "aclEnable=true",
             ResponseCode.INVALID_PARAMETER,
-            "aclEnable=true: access control and TLS are not there yet",
+            "aclEnable=true: this broker does not have that",
         ),
         ("fileReservedTime=-1", ResponseCode.INVALID_PARAMETER, "must be a whole number from 0"),
         ("nope=1", ResponseCode.INVALID_PARAMETER, "unknown key nope"),

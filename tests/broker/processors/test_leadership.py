@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from one_broker import RecordingChannel
+from one_broker import OPEN_ACCESS, RecordingChannel
 
 from broker.answers import Answers, Request
 from broker.processors.admin.leadership_processor import WAIT_MS_MAX, LeadershipProcessor
@@ -51,7 +51,9 @@ class Asked:
         self.command = request(RequestCode.LEADERSHIP_TRANSFER, fields, opaque=7)
         answers = Answers(self.channel)
         header = headers.decode(LeadershipTransferRequestHeader, fields)
-        self.processor.transfer_leadership(Request(self.command, header, self.channel, answers), 0)
+        self.processor.transfer_leadership(
+            Request(self.command, header, self.channel, answers, OPEN_ACCESS), 0
+        )
         answers.flush()
 
     def answer_at(self, now_ms: int) -> RemotingCommand | None:

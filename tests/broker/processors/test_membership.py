@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-from one_broker import RecordingChannel
+from one_broker import OPEN_ACCESS, RecordingChannel
 
 from broker.answers import Answers, Request
 from broker.processors.admin.membership_processor import MembershipProcessor
@@ -72,7 +72,7 @@ def ask(
         RequestCode.REMOVE_MEMBER: (RemoveMemberRequestHeader, processor.remove_member),
     }[code]
     command = request(code, fields, opaque=7)
-    handle(Request(command, headers.decode(header_type, fields), channel, answers), 0)
+    handle(Request(command, headers.decode(header_type, fields), channel, answers, OPEN_ACCESS), 0)
     answers.flush()
 
     def answer() -> RemotingCommand | None:

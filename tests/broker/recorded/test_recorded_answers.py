@@ -60,7 +60,6 @@ NOT_SERVED: dict[int, str] = {
     RequestCode.QUERY_CORRECTION_OFFSET: "correction of offsets, of static topics",
     RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: "static topics",
     RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: "cold data flow control",
-    **dict.fromkeys(range(3001, 3011), "access control"),
 }
 # Why ours says something else where it does serve the code.
 REASONS: dict[str, Callable[[Compared], bool]] = {
@@ -98,6 +97,9 @@ REASONS: dict[str, Callable[[Compared], bool]] = {
     ),
     "an exception of Java's own": lambda pair: bool(
         re.match(r"java\.|org\.apache", pair.theirs.remark or "")
+    ),
+    "users and policies, which the recorded broker had nowhere to keep": lambda pair: (
+        3001 <= pair.code <= 3010 and pair.theirs.code == ResponseCode.SYSTEM_ERROR
     ),
     "settings that have no effect here": lambda pair: (
         pair.code == RequestCode.UPDATE_BROKER_CONFIG and "no effect" in (pair.ours.remark or "")

@@ -1,0 +1,46 @@
+"""What a follower adds to a change that it passes on to its leader: from where the change came, and a proof of that.
+
+The proof is keyed with the cluster secret, so no client can claim another address. A group without a secret is on one
+machine, and there the address of the connection is the proof.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import Final
+
+from auth.policy import address_of
+from auth.signature import signed_content
+from remoting.frame.command import RemotingCommand
+
+# Of our own: a member that has this one from a member does not pass it on again. The value is where it came from.
+PASSED_ON: Final = "passedOn"
+_PROOF: Final = "passedOnProof"
+PASSED_ON_FIELDS: Final = frozenset({PASSED_ON, _PROOF})
+_LABEL: Final = b"pydledger passed on\0"
+
+
+class PassedOn:
+    def __init__(self, cluster_secret: str) -> None:
+        self._secret = cluster_secret.encode()
+
+    def fields_of(self, command: RemotingCommand, source_ip: str) -> dict[str, str]:
+        """All that the leader gets."""
+        fields = {**command.ext_fields, PASSED_ON: source_ip}
+        if self._secret:
+            fields[_PROOF] = self._proof(command, source_ip)
+        return fields
+
+    def source_of(self, command: RemotingCommand) -> str | None:
+        """None: it was not passed on, or that is not proved."""
+        source_ip = command.ext_fields.get(PASSED_ON)
+        if source_ip is None or not self._secret or address_of(source_ip) is None:
+            return None
+        proof = command.ext_fields.get(_PROOF, "").encode(errors="replace")
+        return source_ip if hmac.compare_digest(proof, self._proof(command, source_ip).encode()) else None
+
+    def _proof(self, command: RemotingCommand, source_ip: str) -> str:
+        content = signed_content(command.ext_fields, command.body, command.version, PASSED_ON_FIELDS)
+        head = b"%b%d\0%b\0" % (_LABEL, command.code, source_ip.encode())
+        return hmac.digest(self._secret, head + content, hashlib.sha256).hex()

@@ -31,6 +31,8 @@ COMMANDS = {
         " queryMsgById queryMsgByKey queryMsgByUniqueKey queryMsgTraceById"
         " queryMsgByOffset queryCq printMsg printMsgByQueue consumeMessage",
         "sending": "sendMessage sendMsgStatus checkMsgSendRT clusterRT",
+        "access": "createUser updateUser deleteUser getUser listUser createAcl updateAcl deleteAcl getAcl listAcl"
+        " explainAccess importPlainAcl",
         "namesrvs": "getNamesrvConfig updateNamesrvConfig updateKvConfig deleteKvConfig"
         " wipeWritePerm addWritePerm",
     }.items()
@@ -42,8 +44,7 @@ NOT_HERE = {
     name: reason
     for reason, names in {
         "it waits for static topics": "updateStaticTopic remappingStaticTopic",
-        "it waits for access control": "createUser updateUser deleteUser getUser listUser copyUser"
-        " createAcl updateAcl deleteAcl getAcl listAcl copyAcl",
+        "no broker tells passwords; createUser and createAcl go to all groups of a cluster": "copyUser copyAcl",
         "it waits for cold data flow control": "getColdDataFlowCtrInfo updateColdDataFlowCtrGroupConfig"
         " removeColdDataFlowCtrGroupConfig",
         "it waits for lite topics": "getBrokerLiteInfo getParentTopicInfo getLiteTopicInfo getLiteClientInfo"

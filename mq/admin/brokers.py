@@ -78,7 +78,7 @@ async def update_broker_config(
         Bool, Option("-a", "--updateAllBroker", help="With -c: the followers, too.")
     ] = Bool.FALSE,
 ) -> Result:
-    """Change a setting until the broker stops, from its own machine alone. What has no effect is said to have none."""
+    """Change a setting until the broker stops. What has no effect is said to have none."""
     if not broker and not cluster:
         raise ValueError("name one broker with -b, or the cluster with -c")
     addresses = await (members_of if all_brokers else leaders_of)(admin, broker, cluster)

@@ -192,4 +192,7 @@ BY_THEMSELVES = {
     "consumerStatus", "exportMetadata", "updateTopicList", "updateSubGroupList", "queryMsgById",
     "queryMsgTraceById", "queryMsgByUniqueKey", "updateNamesrvConfig", "transferLeader", "addMember", "removeMember",
     "resumeCheckHalfMessage",
+    # test_admin_access.py
+    "createUser", "updateUser", "deleteUser", "getUser", "listUser", "createAcl", "updateAcl", "deleteAcl", "getAcl",
+    "listAcl", "explainAccess", "importPlainAcl",
 }  # fmt: skip

@@ -386,7 +386,7 @@ def test_every_command_of_the_page_is_here_or_its_absence_has_a_reason() -> None
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("createacl", "createAcl is not here: it waits for access control"),
+        ("copyuser", "copyUser is not here: no broker tells passwords"),
         ("electmaster", "electMaster is not here: a group elects its leader itself"),
         ("topiclist", "there is no command topiclist: did you mean topicList?"),
         ("brokerStats", "did you mean brokerStatus?"),

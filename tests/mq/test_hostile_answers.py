@@ -15,6 +15,7 @@ from one_broker import heart_beat, send_fields
 from message.message_id import offset_message_id, pack_host
 from mqclient import Admin, AdminError, MessageQueue
 from mqclient.admin.admin_calls import READS
+from remoting.bodies.auth_bodies import PolicyEntryInfo, UserInfo
 from remoting.bodies.bodies import SubscriptionGroupConfig
 from remoting.bodies.topic_bodies import TopicConfig
 from remoting.codes import RequestCode
@@ -60,6 +61,8 @@ async def tracks(admin: Admin) -> None:
     await admin.messages.tracks(await admin.messages.by_offset(QUEUE, 0))
 
 
+USER = UserInfo(username="u", password="p")
+ENTRY = PolicyEntryInfo(resource="Topic:T", actions=["Pub"], decision="Allow")
 CALLS: dict[str, Call] = {
     "topics.names": lambda admin: admin.topics.names(CLUSTER),
     "topics.names_with_groups": lambda admin: admin.topics.names_with_groups(),
@@ -131,6 +134,14 @@ CALLS: dict[str, Call] = {
     "messages.transaction_state": lambda admin: admin.messages.transaction_state(BROKER, MSG_ID),
     "messages.popped": lambda admin: admin.messages.popped(BROKER),
     "messages.resume_check": lambda admin: admin.messages.resume_check(BROKER, MSG_ID),
+    "access.create_user": lambda admin: admin.access.create_user(BROKER, USER),
+    "access.update_user": lambda admin: admin.access.update_user(BROKER, USER),
+    "access.delete_user": lambda admin: admin.access.delete_user(BROKER, "u"),
+    "access.users": lambda admin: admin.access.users(BROKER),
+    "access.put_policy": lambda admin: admin.access.put_policy(BROKER, "User:u", "Custom", [ENTRY]),
+    "access.delete_policy": lambda admin: admin.access.delete_policy(BROKER, "User:u", "Custom", None),
+    "access.acls": lambda admin: admin.access.acls(BROKER),
+    "access.explain": lambda admin: admin.access.explain(BROKER, "u", 310, "Topic:T", None),
     "namesrv.config": lambda admin: admin.namesrv.config(),
     "namesrv.update_config": lambda admin: admin.namesrv.update_config("a", "b"),
     "namesrv.kv": lambda admin: admin.namesrv.kv("N", "a"),

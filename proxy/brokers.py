@@ -12,8 +12,10 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Final
 
+from auth.credentials import Credentials
 from mqclient.answer import Answer
 from mqclient.client_api import ClientApi
+from mqclient.credentials import Signer
 from mqclient.errors import (
     BrokerResponseError,
     MQClientError,
@@ -28,6 +30,7 @@ from proxy.grpc.call import Call
 from proxy.protocol.definition import Code
 from proxy.status import StatusError
 from proxy.tasks import Tasks
+from remoting.bodies.bodies import ClusterInfo
 from remoting.channel import Channel
 from remoting.client import Connect, RemotingClient
 from remoting.codes import RequestCode, ResponseCode
@@ -59,12 +62,17 @@ class Brokers:
         on_request: Callable[[Channel, RemotingCommand], None] | None = None,
         on_route_change: Callable[[], None] | None = None,
         connect: Connect | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         """`on_request` is called with requests of brokers; `on_route_change` when a route has changed, for example
-        because a broker is new or has a new leader."""
+        because a broker is new or has a new leader. With `credentials` each request is signed."""
         self._on_route_change = on_route_change
         self.tasks = Tasks()
-        self._remoting = RemotingClient(on_request=on_request, connect=connect)
+        self._remoting = RemotingClient(
+            on_request=on_request,
+            connect=connect,
+            before_request=None if credentials is None else Signer(credentials),
+        )
         self.api = ClientApi(self._remoting, timeout_s=TIMEOUT_S)
         self.routes = RouteTable(
             list(namesrv_addresses),
@@ -92,6 +100,14 @@ class Brokers:
             if route is None:
                 raise
             return route
+
+    async def cluster_info(self) -> ClusterInfo:
+        """Of the first NameServer that answers. Raises MQClientError."""
+        *others, last = self.routes.namesrv_addresses
+        for address in others:
+            with suppress(MQClientError):
+                return await self.api.cluster_info(address)
+        return await self.api.cluster_info(last)
 
     async def leader(self, topic: str, broker_name: str) -> str:
         """Return the address of the broker's leader.

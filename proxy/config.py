@@ -11,6 +11,8 @@ from typing import Final
 import msgspec
 import orjson
 
+from auth.conf_values import credentials_of
+from auth.credentials import Credentials
 from remoting.address import Address, check_diallable, parse_address
 from remoting.configuration import (
     ConfigError,
@@ -21,6 +23,7 @@ from remoting.configuration import (
     boolean,
     host,
     read_settings,
+    switch,
     whole_number,
     words,
 )
@@ -53,6 +56,10 @@ class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
     tls_key_password: str = ""
     tls_server_mode: TlsMode = TlsMode.PERMISSIVE
     accept_proxy_protocol: bool = False  # trust what a load balancer says of a client's address
+    # Brokers say what clients may do; the proxy asks them, and signs what it asks.
+    authentication_enabled: bool = False
+    authorization_enabled: bool = False
+    inner_client_credentials: Credentials | None = None
     # Sends
     max_message_size: int = 4 * 1024 * 1024
     enable_message_body_empty_check: bool = True
@@ -127,6 +134,11 @@ PROXY_SETTINGS: Final[Mapping[str, Setting]] = {
     "tlsCertPath": words("tls_cert_path"),
     "tlsKeyPassword": words("tls_key_password"),
     "tls.server.mode": Setting("tls_server_mode", _read_tls_mode, "one of " + ", ".join(TlsMode)),
+    "authenticationEnabled": switch("authentication_enabled"),
+    "authorizationEnabled": switch("authorization_enabled"),
+    "innerClientAuthenticationCredentials": Setting(
+        "inner_client_credentials", credentials_of, '{"accessKey":"...","secretKey":"..."}', is_secret=True
+    ),
     "pyDLedgerProxyProtocol": boolean("accept_proxy_protocol"),
     "maxMessageSize": _count("max_message_size", "bytes"),
     "enableMessageBodyEmptyCheck": boolean("enable_message_body_empty_check"),
@@ -187,7 +199,19 @@ def load_proxy_config(
     config = ProxyConfig(**found.values, open_switches=open_switches)
     if (config.tls_key_path is None) != (config.tls_cert_path is None):
         raise ConfigError(f"{source}: tlsKeyPath and tlsCertPath go together: give both, or none")
+    _check_access(config, source)
     return config, found.warnings + altered_warnings(found.altered, shown_settings(config))
+
+
+def _check_access(config: ProxyConfig, source: str) -> None:
+    """Raises ConfigError for a proxy that would let in clients of which it does not know who they are."""
+    if config.authorization_enabled and not config.authentication_enabled:
+        raise ConfigError(f"{source}: authorizationEnabled=true needs authenticationEnabled=true")
+    if (config.inner_client_credentials is not None) != config.authentication_enabled:
+        raise ConfigError(
+            f"{source}: authenticationEnabled=true and innerClientAuthenticationCredentials go together: "
+            "brokers take what the proxy signs for a super user's, whoever its clients are"
+        )
 
 
 def shown_settings(config: ProxyConfig) -> dict[str, str]:
@@ -195,7 +219,7 @@ def shown_settings(config: ProxyConfig) -> dict[str, str]:
     shown = {}
     for key, setting in PROXY_SETTINGS.items():
         value = getattr(config, setting.field)
-        if setting.field == "tls_key_password":
+        if setting.field == "tls_key_password" or setting.is_secret:
             continue
         if isinstance(value, bool):
             shown[key] = "true" if value else "false"

@@ -9,6 +9,7 @@ import sys
 from contextlib import suppress
 from typing import Final
 
+from proxy.access import Access
 from proxy.arrivals import Arrivals
 from proxy.brokers import Brokers
 from proxy.config import ProxyConfig
@@ -19,6 +20,7 @@ from proxy.pops import Pops
 from proxy.renewals import Renewals
 from proxy.services.ack import AckService
 from proxy.services.dead_letter import DeadLetterService
+from proxy.services.permissions import Permissions
 from proxy.services.producer import ProducerService
 from proxy.services.receive import ReceiveService
 from proxy.services.route import RouteService
@@ -59,7 +61,9 @@ class Proxy:
             on_request=lambda channel, command: self._transactions.request_received(channel, command),
             on_route_change=lambda: self._transactions.register_soon(),
             connect=connect,
+            credentials=config.inner_client_credentials,
         )
+        permissions = Permissions(Access(self._brokers, is_on=config.authentication_enabled))
         metadata = Metadata(
             self._brokers,
             topic_fresh_s=config.topic_config_cache_refresh_seconds,
@@ -67,7 +71,7 @@ class Proxy:
         )
         self._transactions = TransactionService(config, self._brokers, self.sessions, metadata)
         self._session_service = SessionService(
-            config, self.sessions, metadata, self._transactions.register_soon
+            config, self.sessions, metadata, permissions, self._transactions.register_soon
         )
         popped = PoppedMessages(self._brokers)
         self._renewals = Renewals(config, popped)
@@ -82,6 +86,7 @@ class Proxy:
             receive=ReceiveService(config, metadata, pops, popped, self._renewals, self.sessions),
             ack=AckService(config, popped, self._renewals),
             dead_letter=DeadLetterService(popped, self._renewals),
+            permissions=permissions,
         )
         self._server = GrpcServer(
             self.handlers,

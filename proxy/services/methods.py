@@ -35,6 +35,9 @@ READ_SECONDS: Final = 60.0  # so long a client may take to read what it is answe
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
 
+# Whether the client may do that. Raises StatusError.
+Check = Callable[[RequestT, Call], Awaitable[None]]
+
 
 def client_id_of(call: Call) -> str:
     """Return the client's id. Raises StatusError if it is missing, or too long to be kept."""
@@ -58,12 +61,14 @@ def unary(
     request_class: type[RequestT],
     response_class: Callable[..., ResponseT],
     method: Callable[[RequestT, Call], Awaitable[ResponseT]],
+    check: Check[RequestT],
 ) -> Handler:
     """A handler that answers one request. `response_class` has a field `status`."""
 
     async def handle(call: Call) -> None:
         request = await _request(request_class, call)
         try:
+            await check(request, call)
             client_id_of(call)
             response = await method(request, call)
         except Exception as error:  # noqa: BLE001 (_refused logs what is unexpected)
@@ -77,6 +82,7 @@ def server_stream(
     request_class: type[RequestT],
     response_class: Callable[..., ResponseT],
     method: Callable[[RequestT, Call], AsyncGenerator[ResponseT, None]],
+    check: Check[RequestT],
 ) -> Handler:
     """A handler that answers one request with several messages. When the client is gone, or does not read, `method` is
     closed at the `yield` whose message did not leave."""
@@ -84,10 +90,12 @@ def server_stream(
     async def handle(call: Call) -> None:
         request = await _request(request_class, call)
         try:
+            await check(request, call)
             client_id_of(call)
             async with aclosing(method(request, call)) as responses, asyncio.timeout(None) as reading:
                 async for response in responses:
                     if reading.when() is None:
+                        await check(request, call)  # the client may have waited for long
                         reading.reschedule(asyncio.get_running_loop().time() + READ_SECONDS)
                     await call.send(response.SerializeToString())
         except CallClosed:

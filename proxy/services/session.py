@@ -25,6 +25,7 @@ from proxy.protocol.service import (
     TelemetryCommand,
 )
 from proxy.services.methods import client_id_of, parsed
+from proxy.services.permissions import CONSUMERS, Permissions
 from proxy.sessions import Sessions
 from proxy.status import StatusError, status, status_of
 
@@ -32,10 +33,11 @@ log = logging.getLogger(__name__)
 
 # Those of a client with thousands of topics are smaller than this.
 COMMAND_SIZE_MAX: Final = 1024 * 1024
-_CONSUMERS: Final = frozenset({ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER})
-_SERVED: Final = _CONSUMERS | {ClientType.PRODUCER}
+_SERVED: Final = CONSUMERS | {ClientType.PRODUCER}
 # Refusals that a client is told in a message, which it can show. Others are gRPC errors, as with RocketMQ.
-_TOLD: Final = frozenset({Code.UNRECOGNIZED_CLIENT_TYPE, Code.TOO_MANY_REQUESTS})
+_TOLD: Final = frozenset(
+    {Code.UNRECOGNIZED_CLIENT_TYPE, Code.TOO_MANY_REQUESTS, Code.UNAUTHORIZED, Code.FORBIDDEN}
+)
 # Codes of requests that are wrong: their gRPC status says that to try again is of no use.
 _CLIENTS_FAULT: Final = range(Code.BAD_REQUEST, Code.INTERNAL_ERROR)
 
@@ -46,12 +48,14 @@ class SessionService:
         config: ProxyConfig,
         sessions: Sessions,
         metadata: Metadata,
+        permissions: Permissions,
         on_producers_changed: Callable[[], None],
     ) -> None:
         """`on_producers_changed` is called when producers have come or gone."""
         self._config = config
         self._sessions = sessions
         self._metadata = metadata
+        self._permissions = permissions
         self._on_producers_changed = on_producers_changed
         self._is_ending = asyncio.Event()
 
@@ -94,6 +98,7 @@ class SessionService:
                 f"a command of {len(payload)} bytes: {COMMAND_SIZE_MAX} are allowed",
             )
         command = parsed(TelemetryCommand, payload)
+        await self._permissions.telemetry(command, call)
         if command.WhichOneof("command") == "settings":
             answer = await self._settings_came(client_id, call, command.settings)
             del payload, command  # a client that does not read its answer holds no more than that
@@ -145,7 +150,7 @@ class SessionService:
         client_type = request.client_type if known is None else known
         if client_type not in _SERVED:
             raise _unrecognized(client_type)
-        if client_type in _CONSUMERS:
+        if client_type in CONSUMERS:
             check_group(request.group)
         self._sessions.seen(client_id, asyncio.get_running_loop().time())
         return HeartbeatResponse(status=status(Code.OK))

@@ -10,6 +10,7 @@ from proxy.protocol import service as v2
 from proxy.services.ack import AckService
 from proxy.services.dead_letter import DeadLetterService
 from proxy.services.methods import SERVICE, server_stream, unary
+from proxy.services.permissions import Permissions
 from proxy.services.producer import ProducerService
 from proxy.services.receive import ReceiveService
 from proxy.services.route import RouteService
@@ -35,38 +36,64 @@ def method_table(
     receive: ReceiveService,
     ack: AckService,
     dead_letter: DeadLetterService,
+    permissions: Permissions,
 ) -> dict[str, Handler]:
     """Handlers by path."""
     rows: dict[str, Handler] = {
-        "QueryRoute": unary(v2.QueryRouteRequest, v2.QueryRouteResponse, route.query_route),
+        "QueryRoute": unary(
+            v2.QueryRouteRequest, v2.QueryRouteResponse, route.query_route, permissions.query_route
+        ),
         "QueryAssignment": unary(
-            v2.QueryAssignmentRequest, v2.QueryAssignmentResponse, route.query_assignment
+            v2.QueryAssignmentRequest,
+            v2.QueryAssignmentResponse,
+            route.query_assignment,
+            permissions.query_assignment,
         ),
         "Telemetry": session.telemetry,
-        "Heartbeat": unary(v2.HeartbeatRequest, v2.HeartbeatResponse, session.heartbeat),
+        "Heartbeat": unary(
+            v2.HeartbeatRequest, v2.HeartbeatResponse, session.heartbeat, permissions.heartbeat
+        ),
         "NotifyClientTermination": unary(
             v2.NotifyClientTerminationRequest,
             v2.NotifyClientTerminationResponse,
             session.notify_client_termination,
+            permissions.notify_client_termination,
         ),
-        "SendMessage": unary(v2.SendMessageRequest, v2.SendMessageResponse, producer.send_message),
-        "RecallMessage": unary(v2.RecallMessageRequest, v2.RecallMessageResponse, producer.recall_message),
+        "SendMessage": unary(
+            v2.SendMessageRequest, v2.SendMessageResponse, producer.send_message, permissions.send_message
+        ),
+        "RecallMessage": unary(
+            v2.RecallMessageRequest,
+            v2.RecallMessageResponse,
+            producer.recall_message,
+            permissions.recall_message,
+        ),
         "EndTransaction": unary(
-            v2.EndTransactionRequest, v2.EndTransactionResponse, transaction.end_transaction
+            v2.EndTransactionRequest,
+            v2.EndTransactionResponse,
+            transaction.end_transaction,
+            permissions.end_transaction,
         ),
         "ReceiveMessage": server_stream(
-            v2.ReceiveMessageRequest, v2.ReceiveMessageResponse, receive.receive_message
+            v2.ReceiveMessageRequest,
+            v2.ReceiveMessageResponse,
+            receive.receive_message,
+            permissions.receive_message,
         ),
-        "AckMessage": unary(v2.AckMessageRequest, v2.AckMessageResponse, ack.ack_message),
+        "AckMessage": unary(
+            v2.AckMessageRequest, v2.AckMessageResponse, ack.ack_message, permissions.ack_message
+        ),
         "ChangeInvisibleDuration": unary(
             v2.ChangeInvisibleDurationRequest,
             v2.ChangeInvisibleDurationResponse,
             ack.change_invisible_duration,
+            permissions.change_invisible_duration,
         ),
         "ForwardMessageToDeadLetterQueue": unary(
             v2.ForwardMessageToDeadLetterQueueRequest,
             v2.ForwardMessageToDeadLetterQueueResponse,
             dead_letter.forward_message_to_dead_letter_queue,
+            permissions.forward_message_to_dead_letter_queue,
         ),
     }
     for name, instead in NOT_SERVED.items():

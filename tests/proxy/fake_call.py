@@ -60,6 +60,10 @@ class FakeCall(Call):
         return kind.FromString(await self.outgoing.get())
 
 
+async def permit(request: Message, call: Call) -> None:
+    """Where everybody may do everything."""
+
+
 async def answer(
     handlers: Mapping[str, Handler], name: str, request: Message, kind: type[ResponseT], client_id: str = "c1"
 ) -> ResponseT:

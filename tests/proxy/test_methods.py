@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
-from fake_call import FakeCall
+from fake_call import FakeCall, permit
 
 from mqclient.errors import (
     BrokerResponseError,
@@ -44,7 +44,7 @@ def unary_answer(error: Exception | None = None, client_id: str = "c") -> Status
 
     async def story() -> Status:
         call = FakeCall(HeartbeatRequest(), client_id=client_id)
-        await unary(HeartbeatRequest, HeartbeatResponse, method)(call)
+        await unary(HeartbeatRequest, HeartbeatResponse, method, permit)(call)
         return (await call.next(HeartbeatResponse)).status
 
     return asyncio.run(story())
@@ -70,7 +70,7 @@ def test_a_request_that_would_fill_the_memory_is_not_parsed(
         call.incoming = asyncio.Queue()
         call.incoming.put_nowait(empty * (REQUEST_SIZE_MAX // 2 + 1))
         with pytest.raises(GrpcError, match="over 1048576 bytes") as refused:
-            await unary(request_class, HeartbeatResponse, method)(call)
+            await unary(request_class, HeartbeatResponse, method, permit)(call)
         assert refused.value.status == GrpcStatus.RESOURCE_EXHAUSTED
 
     asyncio.run(story())
@@ -134,10 +134,10 @@ def test_bytes_that_are_no_request_are_a_grpc_error() -> None:
         call = FakeCall(ended=False)
         call.incoming.put_nowait(b"\xff\xff")
         with pytest.raises(GrpcError) as error:
-            await unary(HeartbeatRequest, HeartbeatResponse, ok)(call)
+            await unary(HeartbeatRequest, HeartbeatResponse, ok, permit)(call)
         assert error.value.status == GrpcStatus.INVALID_ARGUMENT
         with pytest.raises(GrpcError, match="none came"):
-            await unary(HeartbeatRequest, HeartbeatResponse, ok)(FakeCall())
+            await unary(HeartbeatRequest, HeartbeatResponse, ok, permit)(FakeCall())
 
     asyncio.run(story())
 
@@ -164,17 +164,17 @@ class Receives:
 def test_a_stream_sends_all_or_says_why_not() -> None:
     async def story() -> None:
         call = FakeCall(ReceiveMessageRequest())
-        await server_stream(ReceiveMessageRequest, ReceiveMessageResponse, Receives().receive)(call)
+        await server_stream(ReceiveMessageRequest, ReceiveMessageResponse, Receives().receive, permit)(call)
         assert call.outgoing.qsize() == 3
 
         call = FakeCall(ReceiveMessageRequest())
         failing = Receives(StatusError(Code.FORBIDDEN, "no"))
-        await server_stream(ReceiveMessageRequest, ReceiveMessageResponse, failing.receive)(call)
+        await server_stream(ReceiveMessageRequest, ReceiveMessageResponse, failing.receive, permit)(call)
         codes = [(await call.next(ReceiveMessageResponse)).status.code for _ in range(2)]
         assert codes == [Code.OK, Code.FORBIDDEN]
 
         call = FakeCall(ReceiveMessageRequest(), client_id="")
-        await server_stream(ReceiveMessageRequest, ReceiveMessageResponse, Receives().receive)(call)
+        await server_stream(ReceiveMessageRequest, ReceiveMessageResponse, Receives().receive, permit)(call)
         assert (await call.next(ReceiveMessageResponse)).status.code == Code.CLIENT_ID_REQUIRED
 
     asyncio.run(story())
@@ -186,7 +186,7 @@ def test_a_stream_whose_client_is_gone_ends_at_the_message_that_did_not_leave() 
         call = FakeCall(ReceiveMessageRequest())
         call.closed = True
         with pytest.raises(CallClosed):
-            await server_stream(ReceiveMessageRequest, ReceiveMessageResponse, receives.receive)(call)
+            await server_stream(ReceiveMessageRequest, ReceiveMessageResponse, receives.receive, permit)(call)
         assert receives.unsent == 3
 
     asyncio.run(story())

@@ -56,7 +56,21 @@ def test_flags_win_and_the_environment_counts_last(tmp_path: Path) -> None:
         ('{"namesrvAddr": "a:1", "pyDLedgerAdvertisedEndpoint": "0.0.0.0:1"}', "nobody can dial it"),
         ('{"namesrvAddr": "a:1", "tlsKeyPath": "k"}', "tlsKeyPath and tlsCertPath go together"),
         ('{"namesrvAddr": "a:1", "tls.server.mode": "maybe"}', "one of disabled, permissive, enforcing"),
-        ('{"namesrvAddr": "a:1", "authenticationEnabled": true}', "asks for access control"),
+        ('{"namesrvAddr": "a:1", "aclEnable": true}', "asks for access control"),
+        (
+            '{"namesrvAddr": "a:1", "authenticationEnabled": true}',
+            "innerClientAuthenticationCredentials go together",
+        ),
+        ('{"namesrvAddr": "a:1", "authenticationEnabled": "yes"}', "must be true or false"),
+        ('{"namesrvAddr": "a:1", "authorizationEnabled": true}', "needs authenticationEnabled=true"),
+        (
+            (
+                '{"namesrvAddr": "a:1", "innerClientAuthenticationCredentials": "{\\"accessKey\\": \\"k\\", '
+                '\\"secretKey\\": \\"s\\"}"}'
+            ),
+            "go together: brokers take what the proxy signs",
+        ),
+        ('{"namesrvAddr": "a:1", "innerClientAuthenticationCredentials": "secret"}', "must be"),
     ],
 )
 def test_what_cannot_be_used_is_said_in_a_line(tmp_path: Path, text: str, reason: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fake_brokers import TOPIC, FakeBrokers, until
-from fake_call import FakeCall
+from fake_call import FakeCall, permit
 
 from mqclient.errors import BrokerResponseError, NoMasterError
 from proxy.arrivals import Arrivals, Source
@@ -53,7 +53,9 @@ class Fixture:
         loop = asyncio.get_running_loop()
         deadline = None if deadline_s is None else loop.time() + deadline_s
         call = FakeCall(request, name="ReceiveMessage", deadline=deadline)
-        handle = server_stream(ReceiveMessageRequest, ReceiveMessageResponse, self.service.receive_message)
+        handle = server_stream(
+            ReceiveMessageRequest, ReceiveMessageResponse, self.service.receive_message, permit
+        )
         return Receive(call, loop.create_task(handle(call)))  # type: ignore[arg-type]
 
     async def got(self, request: ReceiveMessageRequest, deadline_s: float | None = None) -> Got:
@@ -220,7 +222,9 @@ def test_what_could_not_be_sent_is_given_back() -> None:
         for _ in range(3):
             broker.store()
         call = Breaks(asked(), name="ReceiveMessage")
-        handle = server_stream(ReceiveMessageRequest, ReceiveMessageResponse, fixture.service.receive_message)
+        handle = server_stream(
+            ReceiveMessageRequest, ReceiveMessageResponse, fixture.service.receive_message, permit
+        )
         with pytest.raises(Exception):  # noqa: B017, PT011 (the carrier's)
             await handle(call)
         await fixture.brokers.given_back()
@@ -243,7 +247,9 @@ def test_what_a_client_does_not_read_is_given_back_in_time(monkeypatch: pytest.M
         for _ in range(3):
             broker.store()
         call = ReadsOne(asked(), name="ReceiveMessage")
-        handle = server_stream(ReceiveMessageRequest, ReceiveMessageResponse, fixture.service.receive_message)
+        handle = server_stream(
+            ReceiveMessageRequest, ReceiveMessageResponse, fixture.service.receive_message, permit
+        )
         with pytest.raises(GrpcError, match="DEADLINE_EXCEEDED"):
             await handle(call)
         await fixture.brokers.given_back()

@@ -128,7 +128,7 @@ public final class Interop {
 
                         @Override
                         public void onException(Throwable problem) {
-                            Client.print("event", "failed", "key", key, "error", problem);
+                            Client.print("event", "failed", "key", key, "error", Client.why(problem));
                             inFlight.release();
                         }
                     });
@@ -138,7 +138,7 @@ public final class Interop {
                 }
             } catch (Exception problem) {
                 if (mode.equals("async")) inFlight.release();
-                Client.print("event", "failed", "key", key, "error", problem);
+                Client.print("event", "failed", "key", key, "error", Client.why(problem));
             }
             if (intervalMs > 0) TimeUnit.MILLISECONDS.sleep(intervalMs);
         }
@@ -148,7 +148,7 @@ public final class Interop {
     }
 
     private static DefaultMQProducer producer(String namesrv) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer("interop_producer");
+        DefaultMQProducer producer = new DefaultMQProducer("interop_producer", Client.hook());
         producer.setNamesrvAddr(namesrv);
         producer.setPollNameServerInterval(1000);
         producer.setSendMsgTimeout(5000);
@@ -223,7 +223,8 @@ public final class Interop {
     }
 
     private static void traced(String[] args) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer("interop_traced_producer", null, true, null);
+        DefaultMQProducer producer = new DefaultMQProducer("interop_traced_producer", Client.hook(), true, null);
+        producer.setSendMsgTimeout(20000);
         producer.setNamesrvAddr(args[1]);
         producer.setPollNameServerInterval(1000);
         producer.start();
@@ -232,7 +233,7 @@ public final class Interop {
             report(key, producer.send(new Message(args[2], "", key, Client.body(key))));
         }
         DefaultMQPushConsumer consumer =
-            new DefaultMQPushConsumer(args[3], null, new AllocateMessageQueueAveragely(), true, null);
+            new DefaultMQPushConsumer(args[3], Client.hook(), new AllocateMessageQueueAveragely(), true, null);
         consumer.setNamesrvAddr(args[1]);
         Client.setUp(consumer);
         consumer.subscribe(args[2], "*");
@@ -414,7 +415,7 @@ public final class Interop {
 
     @SuppressWarnings("deprecation")
     private static void read(String[] args) throws Exception {
-        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(args[2]);
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(args[2], Client.hook());
         consumer.setNamesrvAddr(args[1]);
         consumer.setPollNameServerInterval(1000);
         consumer.start();

@@ -85,6 +85,7 @@ class JavaClient:
 
     version: str
     work: Path
+    credentials: tuple[str, str] | None = None
 
     def start(self, *arguments: str, program: str = "Interop") -> "JavaProcess":
         options = [
@@ -94,6 +95,8 @@ class JavaClient:
             # A consumer's own look for new queues; 20 s unless told, which is how long a first retry would wait.
             "-Drocketmq.client.rebalance.waitInterval=1000",
         ]
+        if self.credentials is not None:
+            options += [f"-DaccessKey={self.credentials[0]}", f"-DsecretKey={self.credentials[1]}"]
         command = ["java", *options, "-cp", class_path(self.version), program, *arguments]
         return JavaProcess(command, self.work)
 

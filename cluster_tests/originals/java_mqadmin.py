@@ -14,10 +14,14 @@ _OPEN = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.la
 class JavaMqAdmin:
     """`with` starts it and ends it; run() gives what a sub-command printed, stack traces of failures included."""
 
-    def __init__(self, namesrv: str, work: Path) -> None:
-        work.mkdir(parents=True, exist_ok=True)
+    def __init__(self, namesrv: str, work: Path, *, credentials: tuple[str, str] | None = None) -> None:
+        (work / "conf").mkdir(parents=True, exist_ok=True)
+        if credentials is not None:
+            tools = "accessKey: {}\nsecretKey: {}\n".format(*credentials)
+            (work / "conf" / "tools.yml").write_text(tools)
         self._errors = (work / "mqadmin-stderr.log").open("w")
         options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Duser.home={work}"]
+        options.append(f"-Drocketmq.home.dir={work}")
         self._process = subprocess.Popen(
             [
                 "java",

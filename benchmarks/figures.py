@@ -173,8 +173,8 @@ def ratio(ours: Record, theirs: Record) -> str:
     told = []
     for name, form in (
         (KEY_FIGURES[ours["kind"]], "{}"),
-        ("server_us", "{} µs"),
-        ("proxy_us", "proxy {} µs"),
+        ("server_us", "CPU {}"),
+        ("proxy_us", "proxy's CPU {}"),
     ):
         if ours.get(name) and theirs.get(name):
             told.append(form.format(f"{ours[name] / theirs[name]:.2f}"))

@@ -105,7 +105,7 @@ def test_cell_says_what_its_line_is_about(figures: dict[str, Any], text: str) ->
 
 
 def test_ratio_is_ours_divided_by_theirs() -> None:
-    assert ratio({**RATE, "msgs_per_s": 2600}, RATE) == "0.50 · 1.00 µs"
+    assert ratio({**RATE, "msgs_per_s": 2600}, RATE) == "0.50 · CPU 1.00"
     assert ratio({"kind": "one", "p50_ms": 0.2}, {"kind": "one", "p50_ms": 0.4}) == "0.50"
     assert ratio(RATE, {"error": "no end"}) == ""
 
@@ -126,9 +126,9 @@ def test_table_has_a_row_per_line_and_a_column_per_system() -> None:
         "| | this | before | NATS R3 |\n"
         "|---|---|---|---|\n"
         "| page cache, 64 on 64 | 17,000/s · 73 µs · 11.9 ms · 20 ms "
-        "| 5,200/s · 320 µs · 11.9 ms · 20 ms (ours 3.27 · 0.23 µs) | – |\n"
+        "| 5,200/s · 320 µs · 11.9 ms · 20 ms (ours 3.27 · CPU 0.23) | – |\n"
         "| fsync, 64 on 64 | 5,200/s · 320 µs · 11.9 ms · 20 ms "
-        "| – | 5,200/s · 320 µs · 11.9 ms · 20 ms\\* (ours 1.00 · 1.00 µs) |\n"
+        "| – | 5,200/s · 320 µs · 11.9 ms · 20 ms\\* (ours 1.00 · CPU 1.00) |\n"
     )
 
 
@@ -150,7 +150,7 @@ def test_page_without_one_place_for_the_figures_is_left_alone(count: int) -> Non
 def test_cpu_time_of_a_proxy_is_told_beside_that_of_the_brokers() -> None:
     told = {**RATE, "proxy_us": 125.0}
     assert cell(told) == "5,200/s · 320 µs · proxy 125 µs · 11.9 ms · 20 ms"
-    assert ratio(told, {**RATE, "msgs_per_s": 2600, "proxy_us": 500}) == "2.00 · 1.00 µs · proxy 0.25 µs"
+    assert ratio(told, {**RATE, "msgs_per_s": 2600, "proxy_us": 500}) == "2.00 · CPU 1.00 · proxy's CPU 0.25"
 
 
 def test_docs_have_a_place_for_each_kind_of_run() -> None:

@@ -15,6 +15,7 @@ import msgspec
 
 from disk.disk import Disk, DiskError
 from dledger.entry import Index
+from store.derived.sums_file import sums_path
 from store.layout.checkpoint import StoreCheckpoint
 from store.queues.consume_queue_store import QueueRow
 
@@ -50,9 +51,11 @@ class Checkpoint(msgspec.Struct, frozen=True):
         return _HEAD.pack(_MAGIC, crc32(payload), len(payload)) + payload
 
 
-def load_checkpoint(disk: Disk, directory: str, is_of_log: Callable[[Index, int], bool]) -> Checkpoint | None:
-    """The newest readable one for which is_of_log(applied_index, chain_crc) holds."""
-    found: Checkpoint | None = None
+def load_checkpoint(
+    disk: Disk, directory: str, is_of_log: Callable[[Index, int], bool]
+) -> tuple[str, Checkpoint] | None:
+    """The newest readable one for which is_of_log(applied_index, chain_crc) holds, and its path."""
+    found: tuple[str, Checkpoint] | None = None
     for name in CHECKPOINT_NAMES:
         path = f"{directory}/{name}"
         if not disk.exists(path):
@@ -64,10 +67,10 @@ def load_checkpoint(disk: Disk, directory: str, is_of_log: Callable[[Index, int]
                 "takes its place path=%s", path,
             )  # fmt: skip
             continue
-        if found is not None and checkpoint.applied_index <= found.applied_index:
+        if found is not None and checkpoint.applied_index <= found[1].applied_index:
             continue
         if is_of_log(checkpoint.applied_index, checkpoint.chain_crc):
-            found = checkpoint
+            found = path, checkpoint
         else:
             log.warning(
                 "checkpoint is not of this log, it is left aside path=%s applied_index=%d",
@@ -85,9 +88,9 @@ def _read_checkpoint(disk: Disk, path: str) -> Checkpoint | None:
 
 
 class CheckpointJob:
-    """Fulfils DiskJob: replaces one of the two files, then the one that Java reads."""
+    """Fulfils DiskJob: replaces one of the two files, behind its sums; then the one that Java reads."""
 
-    __slots__ = ("_content", "_directory", "_disk", "applied_index", "java_content", "java_path")
+    __slots__ = ("_content", "_directory", "_disk", "_sums", "applied_index", "java_content", "java_path")
     kind = "checkpoint"
 
     def __init__(
@@ -96,15 +99,17 @@ class CheckpointJob:
         directory: str,
         applied_index: Index,
         content: bytes,
+        sums: bytes,
         *,
         store_path_root_dir: str,
         java_checkpoint: StoreCheckpoint,
     ) -> None:
-        """`content`: Checkpoint.pack()."""
+        """`content`: Checkpoint.pack(). `sums`: DerivedSums.pack()."""
         self.applied_index = applied_index
         self._disk = disk
         self._directory = directory
         self._content = content
+        self._sums = sums
         self.java_path = f"{store_path_root_dir}/checkpoint"
         self.java_content = java_checkpoint.pack()
 
@@ -112,6 +117,7 @@ class CheckpointJob:
         disk = self._disk
         disk.make_directory(self._directory)
         path = f"{self._directory}/{self._older_name()}"
+        replace_file(disk, sums_path(path), self._sums)
         replace_file(disk, path, self._content)
         file = disk.open(self.java_path, create=True)
         try:

@@ -12,6 +12,7 @@ from store.derived.checkpoint_file import Checkpoint
 from store.derived.state_files_scrub import StateFilesScrub
 from store.derived.store_checkpoints import StoreCheckpoints
 from store.derived.store_flusher import StoreFlusher
+from store.derived.sums_file import DerivedSums
 from store.errors import MessageDamagedError, UnitDamagedError
 from store.index.index_file_scrub import ChainScrub, KeyRows
 from store.index.index_service import IndexService
@@ -75,7 +76,14 @@ class DerivedFiles:
         self._reader = reader
         self.is_clearing = False
         self.flusher = StoreFlusher(
-            config, disk, queues, state, checkpoints.capture, lambda: index.flushed_timestamp, runtime.submit
+            config,
+            disk,
+            queues,
+            state,
+            checkpoints.capture,
+            lambda: DerivedSums(queues.pack_sums()).pack(),
+            lambda: index.flushed_timestamp,
+            runtime.submit,
         )
         self.retention = Retention(
             config, disk, replica, old_commit_log, queues, self.flusher, first_waiting_pos, hour_of

@@ -6,6 +6,7 @@ from disk.disk import Disk
 from dledger.entry import GENESIS_CHAIN, Index
 from dledger.errors import FaultyEntryError
 from store.derived.checkpoint_file import Checkpoint, load_checkpoint
+from store.derived.sums_file import load_sums, sums_path
 from store.dledger_commit_log import DLedgerCommitLog
 from store.java.old_commit_log import OldCommitLog
 from store.queues.consume_queue_store import ConsumeQueueStore
@@ -47,9 +48,8 @@ class StoreCheckpoints:
         first entry. Blocks. Raises DiskError, StoreDamagedError.
         """
         ledger, reput = self._ledger, self._reput
-        checkpoint = load_checkpoint(
-            self._disk, f"{self._config.ledger_directory}/pydledger", self._is_of_log
-        )
+        found = load_checkpoint(self._disk, f"{self._config.ledger_directory}/pydledger", self._is_of_log)
+        path, checkpoint = found if found is not None else ("", None)
         if (
             checkpoint is not None
             and checkpoint.deleted_topics is None
@@ -58,7 +58,8 @@ class StoreCheckpoints:
             log.warning("checkpoint of an earlier version: ConsumeQueues are built anew from the log, once")
             checkpoint = None
         if checkpoint is not None:
-            fault = self._queues.restore(checkpoint.queues)
+            sums = load_sums(self._disk, sums_path(path))
+            fault = self._queues.restore(checkpoint.queues, sums.queues)
             if fault is None:
                 self._state.restore(
                     checkpoint.tables, checkpoint.full_state_log, checkpoint.deleted_topics or []

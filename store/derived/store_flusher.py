@@ -35,6 +35,7 @@ Capture = Callable[[], Checkpoint | None]
 class _CheckpointUnderWay(msgspec.Struct):
     applied_index: Index
     content: bytes
+    sums: bytes
     java_checkpoint: StoreCheckpoint
     unflushed: list[UnitQueue] = msgspec.field(default_factory=list)
 
@@ -49,17 +50,19 @@ class StoreFlusher:
         queues: ConsumeQueueStore,
         state: StateMachine,
         capture: Capture,
+        pack_sums: Callable[[], bytes],
         index_msg_timestamp: Callable[[], int],
         submit: Callable[[DiskJob], None],
     ) -> None:
-        """`capture` gives the state as it is now, None if it is not fit for a checkpoint. `index_msg_timestamp`: up to
-        which store time, ms, IndexFiles are on disk.
+        """`capture` gives the state as it is now, None if it is not fit for a checkpoint; `pack_sums` the sums of
+        derived files. `index_msg_timestamp`: up to which store time, ms, IndexFiles are on disk.
         """
         self._config = config
         self._disk = disk
         self._queues = queues
         self._state = state
         self._capture = capture
+        self._pack_sums = pack_sums
         self._index_msg_timestamp = index_msg_timestamp
         self._submit = submit
         self._job: DiskJob | None = None
@@ -179,7 +182,7 @@ class StoreFlusher:
             confirm_phy_offset=captured.confirm_offset,
         )
         self._checkpoint = _CheckpointUnderWay(
-            captured.applied_index, captured.pack(), java_checkpoint, self._queues.dirty()
+            captured.applied_index, captured.pack(), self._pack_sums(), java_checkpoint, self._queues.dirty()
         )
 
     def _next_job(self) -> DiskJob | None:
@@ -191,6 +194,7 @@ class StoreFlusher:
             self._state_directory,
             checkpoint.applied_index,
             checkpoint.content,
+            checkpoint.sums,
             store_path_root_dir=self._config.store_path_root_dir,
             java_checkpoint=checkpoint.java_checkpoint,
         )

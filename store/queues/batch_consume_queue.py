@@ -150,5 +150,6 @@ class BatchConsumeQueue(UnitQueue):
         if not self.has_units:
             self._tail.clear()
             self.end_unit = self.flushed_unit = self._tail_from = 0
+            self.sums.begin(0, 0)
         self.first_unit = self.end_unit
         self._min_offset = queue_offset

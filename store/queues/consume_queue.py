@@ -90,6 +90,7 @@ class ConsumeQueue(UnitQueue):
     def start_empty(self, offset: int) -> None:
         assert self.end_unit == 0, "only a new queue can start anywhere"
         self.first_unit = self.end_unit = self.flushed_unit = self._tail_from = offset
+        self.sums.begin(offset, offset)
 
     def correct_min_offset(self, min_phy_offset: int) -> None:
         self.begin_with(self._first_at_or_behind(min_phy_offset))
@@ -114,5 +115,6 @@ class ConsumeQueue(UnitQueue):
             # Nothing in them counts any more, and the new one would not lie behind them.
             self.files.delete_from(0)
         self._tail_from = self.flushed_unit = first
+        self.sums.begin(first, first)
         self._tail += FILLER * (queue_offset - first)
         self.first_unit = self.end_unit = queue_offset

@@ -5,7 +5,7 @@ queue at one applied index. Files that do not bear it out mean that all queues a
 """
 
 import logging
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 from disk.mapped_file import DescriptorCache
 from disk.mapped_file_queue import MappedFileQueueError
@@ -17,6 +17,7 @@ from store.queues.batch_consume_queue import BatchConsumeQueue
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.consume_queue_flush import ConsumeQueueFlushJob
 from store.queues.unit_queue import UnitQueue
+from store.queues.unit_sums import PackedSums
 from store.store_config import StoreConfig
 
 log = logging.getLogger(__name__)
@@ -27,6 +28,7 @@ QueueRow = tuple[bytes, int, int, int]  # topic, queue id, min offset, max offse
 _QUEUES_PER_JOB = 64
 # However many queues share the cache, a follower of the log finds its last pull's worth there.
 _UNITS_KEPT_MIN = 64
+_NO_SUMS: Mapping[QueueKey, PackedSums] = {}
 
 
 class ConsumeQueueStore:
@@ -78,15 +80,23 @@ class ConsumeQueueStore:
             for queue in self._queues.values()
         ]
 
+    def pack_sums(self) -> dict[QueueKey, PackedSums]:
+        """The sums of every queue's units now, for a checkpoint."""
+        packed = {}
+        for key, queue in self._queues.items():
+            queue.sum_up()
+            packed[key] = queue.sums.pack(queue.first_unit)
+        return packed
+
     def set_empty_queues(self, rows: Iterable[QueueRow]) -> None:
         """Queues whose messages have all expired keep their next offset (from a full-state record)."""
         for topic, queue_id, _, max_offset in rows:
             if max_offset and (topic, queue_id) not in self._queues:
                 self._add(topic, queue_id, is_batch=False).start_empty(max_offset)
 
-    def restore(self, rows: Iterable[QueueRow]) -> str | None:
-        """Takes up the queues of a checkpoint. Returns what is wrong with the first that is damaged, or None; then
-        call delete_all() and dispatch the log again. Raises DiskError.
+    def restore(self, rows: Iterable[QueueRow], sums: Mapping[QueueKey, PackedSums] = _NO_SUMS) -> str | None:
+        """Takes up the queues of a checkpoint, and the sums of their units that are known. Returns what is wrong with
+        the first queue that is damaged, or None; then call delete_all() and dispatch the log again. Raises DiskError.
         """
         # One that is without files has no units: it is of any kind.
         batch_queues = {
@@ -103,6 +113,7 @@ class ConsumeQueueStore:
                 fault = str(error)
             if fault is not None:
                 return f"{queue.files.directory}: {fault}"
+            queue.sums.begin(queue.first_unit, queue.end_unit, sums.get((topic, queue_id)))
         known = {queue.files.directory for queue in self._queues.values()}
         for directory in self._all_directories():
             if directory not in known:

@@ -15,6 +15,7 @@ from disk.mapped_file_queue import MappedFileQueue
 from message.record_layout import RECORD_SIZE_MIN
 from store.dispatch_request import DispatchRequest
 from store.layout.consume_queue_unit import FILLER_SIZE
+from store.queues.unit_sums import UnitSums
 
 _ZERO_CHUNK = bytes(64 * 1024)
 # More than lie in a sector, in which what a disk loses is lost together.
@@ -24,9 +25,9 @@ Unit = tuple[int, int, int]  # phy_offset, size of the record in bytes, tags_cod
 
 
 class UnitQueue(ABC):
-    """Invariant: units [tail_from, end_unit) are in memory, [first_unit, flushed_unit) are in synced files, and
-    tail_from <= flushed_unit <= end_unit. These four are numbers of units, from the beginning of the queue's files;
-    offsets are queue offsets.
+    """Invariant: units [tail_from, end_unit) are in memory, [first_unit, flushed_unit) are in synced files, the sums go
+    up to unit sums.end, and tail_from <= flushed_unit <= sums.end <= end_unit. These are numbers of units, from the
+    beginning of the queue's files; offsets are queue offsets.
     """
 
     is_batch: ClassVar[bool]
@@ -39,6 +40,7 @@ class UnitQueue(ABC):
         "first_unit",
         "flushed_unit",
         "queue_id",
+        "sums",
         "topic",
         "units_per_file",
     )
@@ -50,6 +52,7 @@ class UnitQueue(ABC):
         self.queue_id = queue_id
         self.files = MappedFileQueue(descriptors, directory, file_size)
         self.units_per_file = file_size // self.unit_size
+        self.sums = UnitSums(self.unit_size, self.units_per_file)
         self.first_unit = 0  # that counts: of a message which the log still has
         self.end_unit = 0
         self.flushed_unit = 0
@@ -136,8 +139,16 @@ class UnitQueue(ABC):
 
     def unflushed(self) -> tuple[int, bytes]:
         """(number of the first unit, units) that no file holds durably yet."""
-        start = (self.flushed_unit - self._tail_from) * self.unit_size
-        return self.flushed_unit, bytes(self._tail[start:])
+        self.sum_up()
+        return self.flushed_unit, self._tail_bytes(self.flushed_unit)
+
+    def sum_up(self) -> None:
+        """The sums are of all units then."""
+        self.sums.add(self._tail_bytes(self.sums.end))
+
+    def _tail_bytes(self, number: int) -> bytes:
+        """The units from that on, which are in memory."""
+        return bytes(self._tail[(number - self._tail_from) * self.unit_size :])
 
     def flushed(self, end: int, keep_count: int) -> None:
         """Units before number `end` are in synced files now; of these the newest `keep_count` stay in memory."""

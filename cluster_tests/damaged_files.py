@@ -111,6 +111,10 @@ class MemberFiles:
         """The sign of the size in the first unit."""
         flip_bit(path, 8, 7)
 
+    def flip_in_tags_code(self, path: Path, number: int) -> None:
+        """Of a unit, the last byte: whoever does not look at tags reads on as ever."""
+        flip_bit(path, number * CQ_UNIT_SIZE + CQ_UNIT_SIZE - 1)
+
     def index_file(self) -> Path:
         """The newest."""
         return max((self.directory / "index").iterdir())

@@ -191,6 +191,13 @@ def test_a_flipped_bit_in_each_kind_of_file_is_found_and_repaired_and_the_member
     assert any(int(first) <= unit <= int(last) for first, last in rebuilt), told
     assert_all_is_there(cluster, sent)
 
+    # By itself, for without the newest checkpoint all queues are built anew, whatever is in them.
+    cluster.stop(name)
+    queue = files.consume_queue(TOPIC)
+    files.flip_in_tags_code(queue, 30)
+    told = started_and_sound(cluster, name)
+    assert_named(told, [f"units rebuilt from the log directory={queue.parent} first=30 last=30"])
+
     # Once more, with the file that now says what was damaged. Then it leads: what it gives out is its own.
     cluster.stop(name)
     in_last = files.entries(files.data_files[-1])[-1]

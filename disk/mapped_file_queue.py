@@ -177,10 +177,14 @@ class MappedFileQueue:
             view = view[len(part) :]
 
     def make_whole(self, offset: int) -> None:
-        """The file that holds `offset` gets its length again, if it has lost it. Raises DiskError."""
+        """The file that holds `offset` gets its length again if it has lost it. If somebody has taken the file away, an
+        empty one takes its place. Raises DiskError.
+        """
         mapped_file = self.find_mapped_file_by_offset(offset)
         assert mapped_file is not None, f"no file of {self.directory} covers {offset}"
-        if mapped_file.file().size() < self.mapped_file_size:
+        if not self._disk.exists(mapped_file.path):
+            self.remake(mapped_file.file_from_offset)
+        elif mapped_file.file().size() < self.mapped_file_size:
             mapped_file.file().truncate(self.mapped_file_size)
 
     def detach_from(self, offset: int) -> list[MappedFile]:

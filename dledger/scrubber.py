@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 # Some milliseconds of a thread's work: what stands behind the interpreter's lock meanwhile waits no longer.
 _STEP_SIZE = 256 * 1024
 _RETRY_MS = 1000
-DEFAULT_BYTES_PER_SECOND = 4 * 1024 * 1024  # a terabyte in six days, as the log is read twice
+DEFAULT_BYTES_PER_SECOND = 4 * 1024 * 1024  # a terabyte in three days
 DEFAULT_PAUSE_MS = 60 * 60 * 1000
 # A member that has just come up has other work; one that is restarted daily must come to its rounds.
 _FIRST_ROUND_MS = 60_000

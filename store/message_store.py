@@ -178,7 +178,13 @@ class MessageStore:
         )
         self.retention = self._derived.retention
         self.reads = StoreReads(
-            self.queues, reader, self.index, self._reput, self._state, self._proposals, self._derived.mender
+            self.queues,
+            reader,
+            self.index,
+            self._reput,
+            self._state,
+            self._proposals,
+            self._derived.unit_rebuild,
         )
         self.read_index_waits = ReadIndexWaits(replica, self._applied_if_whole)
         self.services = LeaderServices(
@@ -190,7 +196,7 @@ class MessageStore:
                 reader,
                 self._commit_log,
                 self._state,
-                self._derived.mender.want,
+                self._derived.unit_rebuild.want,
                 lambda: self._proposals.deletes_topics,
                 self._members_without,
                 self.retention.log,
@@ -253,7 +259,7 @@ class MessageStore:
         return {
             "serving": self.serving,
             "queues": len(self.queues),
-            "consume_queue_mended_total": self._derived.units_mended,
+            "consume_queue_mended_total": self._derived.unit_rebuild.rebuilt,
             "disk_free_bytes": disk.disk_free,
             "disk_size_bytes": disk.disk_size,
             "disk_full": disk.disk_full is not None,

@@ -63,10 +63,6 @@ class Ledger(Protocol):
         """Where the entry begins. The index must lie within begin .. end."""
         ...
 
-    def likely_pos_at(self, index: Index) -> int:
-        """As pos_at(); of a damaged entry what the index says, within the damage."""
-        ...
-
     def first_index_at(self, pos: int) -> Index:
         """The first entry that begins at `pos` or behind; the one behind the last if none does. Where `pos` lies in
         damage, one of the damaged entries or the one behind them.

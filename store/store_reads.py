@@ -8,7 +8,7 @@ from store.index.index_service import IndexService
 from store.message_query import MessageQuery
 from store.message_reader import MessageReader
 from store.queues.consume_queue_store import ConsumeQueueStore
-from store.queues.unit_mender import UnitMender
+from store.queues.unit_rebuild import UnitRebuild
 from store.reput import Reput
 from store.state.state_machine import StateMachine
 from store.state.state_proposals import StateProposals
@@ -27,7 +27,7 @@ class StoreReads:
         reput: Reput,
         state: StateMachine,
         proposals: StateProposals,
-        mender: UnitMender,
+        unit_rebuild: UnitRebuild,
     ) -> None:
         self._queues = queues
         self._reader = reader
@@ -35,7 +35,7 @@ class StoreReads:
         self._reput = reput
         self._state = state
         self._proposals = proposals
-        self._mender = mender
+        self._unit_rebuild = unit_rebuild
 
     # -- messages ----------------------------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ class StoreReads:
 
     def _note_damage(self, topic: str, queue_id: int, error: UnitDamagedError) -> None:
         """Has what a reader has found damaged mended soon; readers ask again."""
-        self._mender.want(topic.encode(), queue_id, error.queue_offset)
+        self._unit_rebuild.want(topic.encode(), queue_id, error.queue_offset)
 
     def is_in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
         return self._reader.is_in_memory(topic.encode(), queue_id, offset)

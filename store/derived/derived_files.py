@@ -14,15 +14,16 @@ from store.derived.store_checkpoints import StoreCheckpoints
 from store.derived.store_flusher import StoreFlusher
 from store.derived.sums_file import DerivedSums
 from store.errors import MessageDamagedError, UnitDamagedError
-from store.index.index_file_scrub import ChainScrub, KeyRows
+from store.index.index_file_scrub import ChainScrub
 from store.index.index_service import IndexService
 from store.java.abort_file import mark_stopped
 from store.java.old_commit_log import OldCommitLog
 from store.java.timer_export import TimerExport, remove_timer_files
 from store.message_reader import MessageReader
 from store.queues.consume_queue_store import ConsumeQueueStore
-from store.queues.unit_mender import KIND, UnitMender
-from store.queues.unit_scrub import OnMended, UnitScrub
+from store.queues.record_walk import RecordWalk
+from store.queues.unit_rebuild import OnMended, UnitRebuild
+from store.queues.unit_scrub import UnitScrub
 from store.replicated_log import ReplicatedLog
 from store.reput import Reput
 from store.retention import FirstWaitingPos, HourOf, Retention
@@ -56,12 +57,6 @@ class DerivedFiles:
         hour_of: HourOf,
     ) -> None:
         """`on_mended` hears of each mended unit, for readers may remember what it said before."""
-
-        def walk(kind: str, key_rows: KeyRows | None) -> UnitScrub:
-            return UnitScrub(
-                kind, config, disk, replica.log, old_commit_log, queues, reader, reput, on_mended, key_rows
-            )
-
         self._config = config
         self._disk = disk
         self._runtime = runtime
@@ -81,15 +76,21 @@ class DerivedFiles:
             queues,
             state,
             checkpoints.capture,
-            lambda: DerivedSums(queues.pack_sums()).pack(),
+            lambda: DerivedSums(queues.pack_sums(), index.sums).pack(),
             lambda: index.flushed_timestamp,
             runtime.submit,
         )
         self.retention = Retention(
             config, disk, replica, old_commit_log, queues, self.flusher, first_waiting_pos, hour_of
         )
-        self._unit_scrub = walk("scrub", KeyRows(index))
-        self.mender = UnitMender(walk(KIND, None), queues, reader, replica.log.head_size, runtime.submit)
+        self.unit_rebuild = UnitRebuild(
+            lambda: RecordWalk(config, replica.log, old_commit_log, reput),
+            queues,
+            reader,
+            on_mended,
+            runtime.submit,
+        )
+        self._unit_scrub = UnitScrub(disk, queues, self.unit_rebuild)
         replica.scrubber.add(self._unit_scrub)
         replica.scrubber.add(ChainScrub(disk, index))
         replica.scrubber.add(StateFilesScrub(disk, self.flusher))
@@ -99,7 +100,7 @@ class DerivedFiles:
     def recover(self, *, stopped_cleanly: bool) -> None:
         """Blocks. Raises DiskError, StoreDamagedError."""
         self._checkpoints.recover()
-        self._index.open(stopped_cleanly=stopped_cleanly)
+        self._index.open(self._checkpoints.sums.index_files, stopped_cleanly=stopped_cleanly)
         self.flusher.checkpoint_index = self._reput.applied_index
         # With the next term: before, what Java's broker has left in config/ may still be wanted.
         self.flusher.export_from_index = Index(self._replica.log.ledger_end_index + 1)
@@ -152,28 +153,23 @@ class DerivedFiles:
     @property
     def is_busy(self) -> bool:
         """Whether a job is under way."""
-        return self.flusher.is_busy or self._index.is_busy or self.mender.is_busy
+        return self.flusher.is_busy or self._index.is_busy or self.unit_rebuild.is_busy
 
     @property
     def has_work(self) -> bool:
         """For the next tick."""
-        return self._index.has_work or self.mender.has_work or self.retention.queues.has_work
-
-    @property
-    def units_mended(self) -> int:
-        """Since the start."""
-        return self._unit_scrub.mended + self.mender.mended
+        return self._index.has_work or self.unit_rebuild.has_work or self.retention.queues.has_work
 
     def tick(self, now_ms: int) -> None:
         """Starts jobs that are due. Raises StoreDamagedError, DiskError."""
         self.flusher.tick(self._reput.applied_index, now_ms)
         if not self.is_clearing:
-            self.mender.tick()
+            self.unit_rebuild.tick()
             self._index.tick(now_ms)
             self.retention.tick(self._state.full_state_log.complete_index, now_ms)
 
     def job_done(self, job: DiskJob, error: Exception | None, now_ms: int) -> None:
-        if not self._index.job_done(job, error) and not self.mender.job_done(job, error):
+        if not self._index.job_done(job, error) and not self.unit_rebuild.job_done(job, error):
             self.flusher.job_done(job, error)
         self.clear()
         self.flusher.tick(self._reput.applied_index, now_ms)
@@ -184,7 +180,7 @@ class DerivedFiles:
         """What was derived is void. Its files go with clear()."""
         self._queues.forget_all()
         self._unit_scrub.end_round()
-        self.mender.begin_anew()
+        self.unit_rebuild.begin_anew()
         self.flusher.begin_anew()
         self.retention.begin_anew()
         self.is_clearing = True

@@ -6,7 +6,7 @@ from disk.disk import Disk
 from dledger.entry import GENESIS_CHAIN, Index
 from dledger.errors import FaultyEntryError
 from store.derived.checkpoint_file import Checkpoint, load_checkpoint
-from store.derived.sums_file import load_sums, sums_path
+from store.derived.sums_file import DerivedSums, load_sums, sums_path
 from store.dledger_commit_log import DLedgerCommitLog
 from store.java.old_commit_log import OldCommitLog
 from store.queues.consume_queue_store import ConsumeQueueStore
@@ -42,6 +42,7 @@ class StoreCheckpoints:
         self._queues = queues
         self._state = state
         self._reput = reput
+        self.sums = DerivedSums()  # that the newest checkpoint came with; after recover()
 
     def recover(self) -> None:
         """Restores queues and tables, and has reput start behind them; without a sound checkpoint it starts with the
@@ -58,8 +59,8 @@ class StoreCheckpoints:
             log.warning("checkpoint of an earlier version: ConsumeQueues are built anew from the log, once")
             checkpoint = None
         if checkpoint is not None:
-            sums = load_sums(self._disk, sums_path(path))
-            fault = self._queues.restore(checkpoint.queues, sums.queues)
+            self.sums = load_sums(self._disk, sums_path(path))
+            fault = self._queues.restore(checkpoint.queues, self.sums.queues)
             if fault is None:
                 self._state.restore(
                     checkpoint.tables, checkpoint.full_state_log, checkpoint.deleted_topics or []

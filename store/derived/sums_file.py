@@ -1,7 +1,7 @@
-"""The sums of derived files: what the units of ConsumeQueues should be. A file beside each checkpoint.
+"""The sums of derived files: what ConsumeQueues and full IndexFiles should be. A file beside each checkpoint.
 
-Earlier releases neither read it nor write it. What it says is only ever a reason to compare units with the log, so a
-file that is lost, damaged or older than its checkpoint does no harm.
+Earlier releases neither read it nor write it. What it says is only ever a reason to compare units with the log, or to
+build the index anew. So a file that is lost, damaged or older than its checkpoint does no harm.
 """
 
 import logging
@@ -25,10 +25,11 @@ class DerivedSums(msgspec.Struct, frozen=True):
     """As of a checkpoint."""
 
     queues: dict[QueueKey, PackedSums] = {}
+    index_files: dict[str, int] = {}  # CRC-32 of full ones, by name
 
     def pack(self) -> bytes:
         rows = [(*key, *packed) for key, packed in self.queues.items()]
-        payload: bytes = msgpack.packb([_VERSION, rows])
+        payload: bytes = msgpack.packb([_VERSION, rows, self.index_files])
         return crc32(payload).to_bytes(_CRC_SIZE, "big") + payload
 
 
@@ -60,5 +61,5 @@ def _unpack(content: bytes) -> DerivedSums | None:
     version, *values = msgpack.unpackb(payload)
     if version != _VERSION:
         return None
-    (rows,) = values
-    return DerivedSums({(topic, queue_id): tuple(packed) for topic, queue_id, *packed in rows})
+    rows, index_files = values
+    return DerivedSums({(topic, queue_id): tuple(packed) for topic, queue_id, *packed in rows}, index_files)

@@ -68,7 +68,7 @@ class IndexFile:
     chain goes back to what counts.
     """
 
-    __slots__ = ("header", "is_deleted", "mapped_file", "name", "shape")
+    __slots__ = ("header", "is_deleted", "mapped_file", "name", "shape", "sum")
 
     def __init__(
         self,
@@ -82,6 +82,7 @@ class IndexFile:
         self.shape = shape
         self.header = header
         self.is_deleted = False
+        self.sum: int | None = None  # CRC-32 of all that counts, once it is full and somebody has taken it
         self.mapped_file = MappedFile(descriptors, f"{directory}/{name}", 0, shape.file_size)
 
     def chain(self, key_hash: int) -> Iterator[IndexEntry]:

@@ -6,7 +6,7 @@ was visible when it came.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from disk.disk import DiskError
@@ -77,8 +77,8 @@ class IndexService:
         self._now_ms = 0  # as of the last tick
         self._next_job_ms = 0
 
-    def open(self, *, stopped_cleanly: bool) -> None:
-        """Blocks. Raises DiskError."""
+    def open(self, sums: Mapping[str, int], *, stopped_cleanly: bool) -> None:
+        """`sums`: of full files. Blocks. Raises DiskError."""
         self._index_file_list.open(stopped_cleanly=stopped_cleanly)
         if self._index_file_list.covered_pos > self._ledger.ledger_end_pos:
             log.warning(
@@ -87,6 +87,8 @@ class IndexService:
             )
             self._index_file_list.begin_anew()
             self.flush(0)  # before the log gets there: then the mark would look like one of it
+        for index_file in self.index_files:
+            index_file.sum = sums.get(index_file.name)
         # Of the last message of a file the keys may go on in the next one, which is built anew: then the log is covered
         # up to its record, behind the head of its entry.
         covered_pos = max(0, self._index_file_list.covered_pos - self._ledger.head_size)
@@ -232,6 +234,11 @@ class IndexService:
     def index_files(self) -> Sequence[IndexFile]:
         """Oldest first."""
         return self._index_file_list.index_files
+
+    @property
+    def sums(self) -> dict[str, int]:
+        """Those that are known, by name of the file."""
+        return {each.name: each.sum for each in self.index_files if each.sum is not None}
 
     def is_writing(self, index_file: IndexFile) -> bool:
         return self._index_file_list.is_writing(index_file)

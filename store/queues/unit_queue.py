@@ -159,6 +159,14 @@ class UnitQueue(ABC):
             del self._tail[: drop * self.unit_size]
             self._tail_from += drop
 
+    def part_of(self, request: DispatchRequest) -> DispatchRequest | None:
+        """The request as this queue takes it, None if it is not for this queue."""
+        if (request.topic, request.queue_id) != (self.topic, self.queue_id):
+            return None
+        if request.is_batch is self.is_batch:
+            return request
+        return request.as_batches() if self.is_batch else None
+
     @property
     def has_units(self) -> bool:
         """In files or in memory, whether they still point to something or not."""

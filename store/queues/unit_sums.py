@@ -69,6 +69,10 @@ class UnitSums:
             self.end += len(part) // self._unit_size
             view = view[len(part) :]
 
+    def is_known_to(self, end: int) -> bool:
+        """Whether the last block in front of unit `end` has a sum that goes no further."""
+        return end == self.end or end == self.bounds(self.block_of(end - 1))[1]
+
     def get(self, block: int) -> int:
         """0: it is not known."""
         at = block - self._first_block

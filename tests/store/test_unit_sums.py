@@ -144,7 +144,7 @@ def test_a_store_without_sums_has_those_of_what_comes(
         elif damage == "empty":
             path.write_bytes(b"")
         else:
-            payload = content[4:].replace(b"\x92\x01", b"\x92\x02", 1)
+            payload = content[4:].replace(b"\x93\x01", b"\x93\x02", 1)
             path.write_bytes(crc32(payload).to_bytes(4, "big") + payload)
     member = fill(group, 30)
     assert known(queue_of(member)) == [False] * 11 + [True] * 5

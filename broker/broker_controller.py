@@ -195,6 +195,9 @@ class BrokerController:
         access = config.access
         self._conf_users = ConfUsers(access.conf_users if access.authentication_enabled else (), store)
         self._access_version = store.tables.access_table.data_version
+        self._access_admin = AccessAdminProcessor(
+            store, self._access, lambda code: self.pipeline.needs_of(code)
+        )
         processors = Processors(
             sends=self.sends,
             pulls=self.pulls,
@@ -221,7 +224,7 @@ class BrokerController:
             membership=membership,
             scrub=ScrubProcessor(store),
             repair=RepairProcessor(store),
-            access=AccessAdminProcessor(store, self._access, lambda code: self.pipeline.needs_of(code)),
+            access=self._access_admin,
         )
         self._read_index_look_ups = ReadIndexLookUps(store, clock, is_enabled=config.read_index_enable)
         self.pipeline = RequestPipeline(
@@ -246,6 +249,7 @@ class BrokerController:
         """Every 50 ms or so. Channels of clients that have been silent too long: to be closed."""
         self.name_servers.tick()
         self._conf_users.tick(now_ms)
+        self._access_admin.tick(now_ms)
         self._end_waits_after_a_change_of_access(now_ms)
         self.waiting_room.tick(now_ms)
         self.waiting_pops.tick(now_ms)

@@ -8,8 +8,10 @@ refusals are RocketMQ's, which tools look for.
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from auth.authentication import AccessRefused
@@ -26,7 +28,7 @@ from auth.policy import (
 from auth.user import NAME_LENGTH_MAX, User, UserStatus, UserType
 from broker.access.access_check import AccessCheck, Sender
 from broker.access.needs import Need, group, topic
-from broker.answers import AnyRequest, Request, propose_all
+from broker.answers import AnyRequest, Request, answer_all_applied, propose_each
 from remoting.bodies.auth_bodies import (
     AccessExplanation,
     AccessNeed,
@@ -42,6 +44,7 @@ from remoting.bodies.auth_bodies import (
 from remoting.codes import ResponseCode
 from remoting.headers import auth_headers as headers
 from remoting.headers.headers import CommandHeader
+from store.state.state_proposals import ProposeStatus
 from store.state.table import StateChange
 from store.state.tables.access_table import DeletePolicyEntries, DeleteUser, PutPolicyEntries, PutUser
 
@@ -52,6 +55,8 @@ ENTRIES_MAX: Final = 4096  # of one user
 WordT = TypeVar("WordT", bound=StrEnum)
 _SUBJECT: Final = "User:"
 _OF_PROXIES: Final[Mapping[str, Callable[..., Need]]] = {"Topic": topic, "Group": group}
+# What a request changes. Raises _Refused, PolicyError.
+MakeChanges = Callable[[], Sequence[StateChange]]
 # By code: what a request needs, and whether it is administration; None: no such request.
 NeedsOf = Callable[[int], tuple[tuple[Need, ...], bool] | None]
 
@@ -65,13 +70,36 @@ class _Refused(Exception):
 
 
 class AccessAdminProcessor:
-    """Invariant: while the table has an enabled super user, no request here takes the last one away."""
+    """Invariant: while the table has an enabled super user, no request here takes the last one away.
+
+    Changes are made one after the other: each is checked against what the one before it has left.
+    """
 
     def __init__(self, store: MessageStore, access: AccessCheck, needs_of: NeedsOf) -> None:
         self._store = store
         self._table = store.tables.access_table
         self._access = access
         self._needs_of = needs_of
+        self._waiting: deque[tuple[AnyRequest, MakeChanges]] = deque()
+        self._is_changing = False
+
+    def tick(self, now_ms: int) -> None:
+        """Begins the next change, if none is under way."""
+        while self._waiting and not self._is_changing:
+            request, make = self._waiting.popleft()
+            try:
+                changes = make()
+            except _Refused as refused:
+                request.answer(refused.code, str(refused))
+            except PolicyError as error:
+                request.answer(ResponseCode.NO_PERMISSION, str(error))
+            else:
+                self._is_changing = True
+                propose_each(self._store, changes, partial(self._changed, request), now_ms)
+
+    def _changed(self, request: AnyRequest, statuses: Sequence[ProposeStatus]) -> None:
+        self._is_changing = False
+        answer_all_applied(request)(statuses)
 
     # -- users -------------------------------------------------------------------------------------------------
 
@@ -272,15 +300,9 @@ class AccessAdminProcessor:
             return
         request.answer(body=answer)
 
-    def _change(self, request: AnyRequest, make: Callable[[], Sequence[StateChange]], now_ms: int) -> None:
-        try:
-            changes = make()
-        except _Refused as refused:
-            request.answer(refused.code, str(refused))
-        except PolicyError as error:
-            request.answer(ResponseCode.NO_PERMISSION, str(error))
-        else:
-            propose_all(self._store, changes, request, now_ms)
+    def _change(self, request: AnyRequest, make: MakeChanges, now_ms: int) -> None:
+        self._waiting.append((request, make))
+        self.tick(now_ms)
 
 
 def _name(username: str | None) -> str:

@@ -189,6 +189,21 @@ def test_the_last_super_user_stays(secured: OneBroker) -> None:
     assert answer.remark == "User:root is not found.", "the conf does not bring it back"
 
 
+def test_of_two_super_users_that_are_deleted_at_once_one_stays(secured: OneBroker) -> None:
+    """The second request is looked at when the first is not applied yet."""
+    change(secured, PutUser("other", "s", UserType.SUPER, UserStatus.ENABLE))
+    delete = [
+        signed(secured.new_request(Code.AUTH_DELETE_USER, {"username": name}), ROOT)
+        for name in ("other", "root")
+    ]
+    secured.receive(delete)
+    secured.run_until(lambda: secured.channel.response_to(delete[-1].opaque) is not None)
+    answers = [secured.channel.response_to(command.opaque) for command in delete]
+    last = "root is the last super user that is enabled: make another one first"
+    assert [answer.remark for answer in answers if answer is not None] == [None, last]
+    assert set(secured.store.tables.access_table.users) == {"root", "u"}
+
+
 def test_without_a_leader_the_super_user_of_the_conf_is_known(tmp_path: Path) -> None:
     with secured_broker(tmp_path, elect=False) as broker:
         assert not broker.store.serving

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
 from auth.policy import Network, address_of
 from auth.signature import ACCESS_KEY, SIGNATURE, is_signature, signed_content
 from auth.user import NAME_LENGTH_MAX, User
+
+# Fields of our own: a proxy, which signs as a super user, asks for this client, whose rights count.
+CLIENT_USER: Final = "clientUser"
+CLIENT_ADDRESS: Final = "clientAddress"
 
 
 class AccessRefused(Exception):

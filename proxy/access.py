@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from auth.authentication import host_of
+from auth.authentication import CLIENT_ADDRESS, CLIENT_USER, host_of
 from auth.user import NAME_LENGTH_MAX
 from mqclient.errors import MQClientError, RouteNotFoundError
 from proxy.brokers import Brokers, time_left_s
@@ -112,6 +112,14 @@ class Access:
                 extra={"per_connection": True},
             )
             raise StatusError(Code.FORBIDDEN if answer.authenticated else Code.UNAUTHORIZED, answer.remark)
+
+    def client_fields(self, call: Call) -> dict[str, str]:
+        """For a request about a message that the client names by its place in the log. Only the broker finds out its
+        topic, and decides by the rights of the client then.
+        """
+        if not self._is_on:
+            return {}
+        return {CLIENT_USER: signature_of(call).username, CLIENT_ADDRESS: host_of(call.peer)}
 
     def _forget(
         self, question: _Question, asking: asyncio.Future[CheckAccessResponseBody | MQClientError]

@@ -7,7 +7,7 @@ which proxy gave it to the client.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from message.pop_handle import PopHandle
@@ -70,9 +70,18 @@ class PoppedMessages:
         return changed_handle(handle, await self._tell(topic, handle.broker_name, request, timeout_s))
 
     async def forward_to_dead_letters(
-        self, group: str, topic: str, handle: ReceiptHandle, message_id: str, timeout_s: float
+        self,
+        group: str,
+        topic: str,
+        handle: ReceiptHandle,
+        message_id: str,
+        client_fields: Mapping[str, str],
+        timeout_s: float,
     ) -> None:
-        """Copy the message to the group's dead letter topic, and acknowledge it. Raises Failure."""
+        """Copy the message to the group's dead letter topic, and acknowledge it. Raises Failure.
+
+        `client_fields`: those of Access.client_fields().
+        """
         if handle.commit_log_offset == NO_OFFSET:
             raise StatusError(Code.INVALID_RECEIPT_HANDLE, "commit log offset is empty")
         until = asyncio.get_running_loop().time() + timeout_s
@@ -89,7 +98,7 @@ class PoppedMessages:
             topic,
             handle.pop.broker_name,
             RequestCode.CONSUMER_SEND_MSG_BACK,
-            to_ext_fields(header),
+            {**to_ext_fields(header), **client_fields},
             timeout_s=timeout_s,
         )
         left_s = until - asyncio.get_running_loop().time()

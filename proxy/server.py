@@ -63,13 +63,14 @@ class Proxy:
             connect=connect,
             credentials=config.inner_client_credentials,
         )
-        permissions = Permissions(Access(self._brokers, is_on=config.authentication_enabled))
+        access = Access(self._brokers, is_on=config.authentication_enabled)
+        permissions = Permissions(access)
         metadata = Metadata(
             self._brokers,
             topic_fresh_s=config.topic_config_cache_refresh_seconds,
             group_fresh_s=config.subscription_group_config_cache_refresh_seconds,
         )
-        self._transactions = TransactionService(config, self._brokers, self.sessions, metadata)
+        self._transactions = TransactionService(config, self._brokers, self.sessions, metadata, access)
         self._session_service = SessionService(
             config, self.sessions, metadata, permissions, self._transactions.register_soon
         )
@@ -85,7 +86,7 @@ class Proxy:
             transaction=self._transactions,
             receive=ReceiveService(config, metadata, pops, popped, self._renewals, self.sessions),
             ack=AckService(config, popped, self._renewals),
-            dead_letter=DeadLetterService(popped, self._renewals),
+            dead_letter=DeadLetterService(popped, self._renewals, access),
             permissions=permissions,
         )
         self._server = GrpcServer(

@@ -12,6 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from auth.authentication import (
+    CLIENT_ADDRESS,
+    CLIENT_USER,
     AccessRefused,
     authenticate,
     check_administration,
@@ -97,15 +99,18 @@ class AccessCheck:
         if self.is_open:
             return Sender(source_ip)
         try:
-            return Sender(source_ip, self._authenticated(command))
+            return self._authenticated(command, source_ip)
         except AccessRefused:
             if command.code in self._config.authentication_whitelist:
                 return Sender(source_ip)
             raise
 
-    def _authenticated(self, command: RemotingCommand) -> User:
+    def _authenticated(self, command: RemotingCommand, source_ip: str) -> Sender:
         fields = command.ext_fields
-        return authenticate(self.users, fields, command.body, command.version, PASSED_ON_FIELDS)
+        user = authenticate(self.users, fields, command.body, command.version, PASSED_ON_FIELDS)
+        if user.is_super and CLIENT_USER in fields:
+            return Sender(fields.get(CLIENT_ADDRESS, ""), known_user(self.users, fields[CLIENT_USER]))
+        return Sender(source_ip, user)
 
     @property
     def users(self) -> Mapping[str, User]:

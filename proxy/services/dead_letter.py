@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from proxy.access import Access
 from proxy.brokers import time_left_s
 from proxy.grpc.call import Call
 from proxy.messages.names import check_group, check_topic
@@ -17,7 +18,8 @@ from proxy.status import status
 
 
 class DeadLetterService:
-    def __init__(self, popped: PoppedMessages, renewals: Renewals) -> None:
+    def __init__(self, popped: PoppedMessages, renewals: Renewals, access: Access) -> None:
+        self._access = access
         self._popped = popped
         self._renewals = renewals
 
@@ -31,7 +33,9 @@ class DeadLetterService:
             handle = handle._replace(pop=lease.handle)
         try:
             await self._popped.forward_to_dead_letters(
-                group, topic, handle, request.message_id, time_left_s(call)
+                *(group, topic, handle, request.message_id),
+                self._access.client_fields(call),
+                time_left_s(call),
             )
         except BaseException:
             self._renewals.put_back(lease)

@@ -178,7 +178,9 @@ class ReceiveService:
         message_id = message.uniq_key or message.msg_id
         try:
             await self._popped.forward_to_dead_letters(
-                wanted.group, wanted.topic, handle, message_id, _TIMEOUT_S
+                *(wanted.group, wanted.topic, handle, message_id),
+                {},  # the place in the log is the broker's word, not a client's
+                _TIMEOUT_S,
             )
         except FAILURES as error:
             log.warning(

@@ -19,6 +19,7 @@ from message.errors import MessageDecodeError
 from message.sys_flag import TRANSACTION_COMMIT_TYPE, TRANSACTION_ROLLBACK_TYPE
 from mqclient.client_instance import local_ip
 from mqclient.errors import MQClientError
+from proxy.access import Access
 from proxy.brokers import Brokers, time_left_s
 from proxy.config import ProxyConfig
 from proxy.grpc.call import Call, CallClosed
@@ -62,7 +63,15 @@ _VERDICTS: Final[Mapping[int, int]] = {
 
 
 class TransactionService:
-    def __init__(self, config: ProxyConfig, brokers: Brokers, sessions: Sessions, metadata: Metadata) -> None:
+    def __init__(
+        self,
+        config: ProxyConfig,
+        brokers: Brokers,
+        sessions: Sessions,
+        metadata: Metadata,
+        access: Access,
+    ) -> None:
+        self._access = access
         self._period_s = config.transaction_heartbeat_period_seconds
         self._brokers = brokers
         self._sessions = sessions
@@ -96,7 +105,8 @@ class TransactionService:
                 bname=known.broker_name,
             )
             await self._brokers.ask(
-                *(topic, known.broker_name, RequestCode.END_TRANSACTION, to_ext_fields(header)),
+                *(topic, known.broker_name, RequestCode.END_TRANSACTION),
+                {**to_ext_fields(header), **self._access.client_fields(call)},
                 timeout_s=time_left_s(call),
             )
         return EndTransactionResponse(status=status(Code.OK))

@@ -11,6 +11,7 @@ from fake_brokers import TOPIC, FakeBrokers, until
 from fake_call import FakeCall
 
 from mqclient.errors import BrokerResponseError, NoAnswerError, NoMasterError
+from proxy.access import Access
 from proxy.config import ProxyConfig
 from proxy.messages.receipt_handle import ReceiptHandle
 from proxy.popped import PoppedMessages
@@ -41,7 +42,7 @@ class Fixture:
         popped = PoppedMessages(self.brokers)
         self.renewals = Renewals(config, popped)
         self.acks = AckService(config, popped, self.renewals)
-        self.dead_letters = DeadLetterService(popped, self.renewals)
+        self.dead_letters = DeadLetterService(popped, self.renewals, Access(self.brokers, is_on=False))
 
     def pop(self, name: str = "a") -> str:
         """Returns the handle of a message that a client has now."""

@@ -14,6 +14,7 @@ import pytest
 import uvloop
 from fake_call import FakeCall
 from msgspec.structs import replace
+from one_broker import send_fields
 from proxy_group import message, proxying
 from test_broker_server import ask, config_of, running
 from test_proxy_over_ports import create
@@ -21,6 +22,8 @@ from test_proxy_over_ports import create
 from auth.credentials import Credentials
 from auth.user import User, UserType
 from broker.config.access_settings import AccessConfig
+from message.message_id import decode_offset_message_id
+from message.pop_handle import PopHandle
 from mqclient.answer import Answer
 from mqclient.credentials import Signer
 from mqclient.errors import NoAnswerError
@@ -259,6 +262,15 @@ def test_a_broker_decides_for_the_clients_of_a_proxy(tmp_path: Path) -> None:
             one.batch_size, one.invisible_duration.seconds = 1, 30
             one.filter_expression.expression = "*"
             assert (await told(proxy, "ReceiveMessage", one, signed())).code == Code.OK
+            sent = await ask(client, broker, RequestCode.SEND_MESSAGE_V2, send_fields("Secret"), b"m")
+            _, phy_offset = decode_offset_message_id(sent.ext_fields["msgId"])
+            forged = METHODS["ForwardMessageToDeadLetterQueue"][0]
+            forged.receipt_handle = (
+                PopHandle(0, 1 << 62, 30_000, 0, "0", "G", 0, 0).encode() + f" {phy_offset}"
+            )
+            status = await told(proxy, "ForwardMessageToDeadLetterQueue", forged, signed())
+            assert status.code == Code.FORBIDDEN
+            assert "User:u has no permission to access Topic:Secret from 127.0.0.1," in status.message
             disabled = UserInfo(username="u", user_status="disable")
             await change(RequestCode.AUTH_UPDATE_USER, {"username": "u"}, disabled)
             async with asyncio.timeout(20):

@@ -19,7 +19,7 @@ from message import const
 from message.decoder import MessageExt, decode_message
 from message.errors import MessageDecodeError, MessageEncodeError
 from message.inner_batch import unwrapped
-from message.names import HIDDEN_TOPICS, dlq_topic, retry_topic
+from message.names import HIDDEN_TOPICS, dlq_topic, popped_topic, retry_topic
 from message.properties import encode_properties
 from message.sys_flag import has_consume_queue_unit
 from remoting.codes import FAQ, ResponseCode
@@ -81,7 +81,7 @@ class SendMessageBackProcessor:
             remark = f"look message by offset failed, {header.offset}"
             request.answer(ResponseCode.SYSTEM_ERROR, remark)
             return
-        if refusal := request.refusal_of_topic(message.topic):
+        if refusal := request.refusal_of_topic(popped_topic(group, message.topic)):
             request.answer(ResponseCode.NO_PERMISSION, refusal)
             return
         topic = self._ready_topic(retry_topic(group), config.retry_queue_nums, request, now_ms)

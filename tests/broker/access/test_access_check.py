@@ -21,9 +21,11 @@ from secured_broker import (
     signed,
 )
 
+from auth.authentication import CLIENT_ADDRESS, CLIENT_USER
 from auth.credentials import Credentials
 from auth.policy import PolicyType, make_entry
 from auth.user import UserStatus
+from message.message_id import decode_offset_message_id
 from remoting.codes import RequestCode, ResponseCode
 from remoting.frame.command import RemotingCommand
 from store.state.tables.access_table import DeleteUser, PutPolicyEntries, PutUser
@@ -111,6 +113,36 @@ def test_each_right_is_needed_and_together_they_are_enough(
         assert answer.code == ResponseCode.NO_PERMISSION, missing
     allow(broker, *rights)
     assert ask_as(broker, USER, code, fields, b"m").code != ResponseCode.NO_PERMISSION
+
+
+def test_what_a_proxy_asks_for_a_client_is_decided_by_the_clients_rights(broker: OneBroker) -> None:
+    """A client of a proxy names messages by their place in the log, and only the broker finds out their topics."""
+    sent = ask_as(broker, ROOT, SEND, send_fields("Secret"), b"m")
+    _, phy_offset = decode_offset_message_id(sent.ext_fields["msgId"])
+    fields = {"offset": str(phy_offset), "group": "g", "delayLevel": "-1", "unitMode": "false"}
+    for_client = fields | {CLIENT_USER: "u", CLIENT_ADDRESS: "10.9.9.9"}
+    allow(broker, "Sub Group:g", "Sub Topic:T")
+
+    def ask(credentials: Credentials, fields: dict[str, str]) -> tuple[int, str | None]:
+        answer = ask_as(broker, credentials, RequestCode.CONSUMER_SEND_MSG_BACK, fields)
+        return answer.code, answer.remark
+
+    no_right = "User:u has no permission to access Topic:Secret from 10.9.9.9, no matched policies."
+    assert ask(ROOT, for_client) == (ResponseCode.NO_PERMISSION, no_right)
+    assert ask(ROOT, for_client | {CLIENT_USER: "nobody"})[1] == "User:nobody is not found."
+    as_super = ask(USER, fields | {CLIENT_USER: "root", CLIENT_ADDRESS: "10.9.9.9"})
+    assert as_super == (ResponseCode.NO_PERMISSION, no_right.replace("10.9.9.9", "10.1.2.3"))
+    allow(broker, "Sub Topic:Secret 10.9.0.0/16")
+    assert ask(ROOT, for_client) == (ResponseCode.SUCCESS, None)
+
+
+def test_a_group_gives_back_what_it_popped_from_its_retry_topic(broker: OneBroker) -> None:
+    sent = ask_as(broker, ROOT, SEND, send_fields("%RETRY%g_T"), b"m")
+    _, phy_offset = decode_offset_message_id(sent.ext_fields["msgId"])
+    fields = {"offset": str(phy_offset), "group": "g", "delayLevel": "-1", "unitMode": "false"}
+    allow(broker, "Sub Group:g", "Sub Topic:T")
+    answer = ask_as(broker, USER, RequestCode.CONSUMER_SEND_MSG_BACK, fields)
+    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
 
 
 def test_another_groups_retry_topic_is_not_read_with_the_right_to_ones_own(broker: OneBroker) -> None:

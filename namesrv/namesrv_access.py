@@ -25,7 +25,12 @@ ADMINISTRATION: Final = frozenset(
     }
 )
 _OF_BROKERS: Final = frozenset(
-    {RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER, RequestCode.BROKER_HEARTBEAT}
+    {
+        RequestCode.REGISTER_BROKER,
+        RequestCode.UNREGISTER_BROKER,
+        RequestCode.BROKER_HEARTBEAT,
+        RequestCode.QUERY_DATA_VERSION,  # counts as a heartbeat
+    }
 )
 
 

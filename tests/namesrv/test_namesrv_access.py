@@ -78,7 +78,7 @@ def test_with_authentication_each_request_needs_a_user_and_brokers_a_super_user(
         assert ask(conf, code, Credentials("app", "wrong")).remark == "check signature failed."
         assert ask(conf, code, INNER).code != ResponseCode.NO_PERMISSION
     assert ask(conf, RequestCode.GET_ROUTEINFO_BY_TOPIC, APP).code == ResponseCode.TOPIC_NOT_EXIST
-    for code in (RequestCode.REGISTER_BROKER, *ADMINISTRATION):
+    for code in (RequestCode.REGISTER_BROKER, RequestCode.QUERY_DATA_VERSION, *ADMINISTRATION):
         assert ask(conf, code, APP).remark == "User:app is no super user, as this request needs."
 
 

@@ -116,11 +116,12 @@ def parse_network(text: str) -> Network:
 
 
 def address_of(source_ip: str) -> IPv4Address | IPv6Address | None:
-    """None for what is no address, which no network holds."""
+    """None for what is no address, which no network holds. `::ffff:10.0.0.1` is 10.0.0.1."""
     try:
-        return ip_address(source_ip)
+        address = ip_address(source_ip)
     except ValueError:
         return None
+    return (address.ipv4_mapped if isinstance(address, IPv6Address) else None) or address
 
 
 class PolicyEntry(msgspec.Struct, frozen=True):

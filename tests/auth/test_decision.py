@@ -80,6 +80,13 @@ def test_an_entry_with_sources_matches_no_other_and_no_unknown_address() -> None
     assert verdicts == {"10.9.9.9": True, "::1": True, "fd12::3": True, "11.0.0.1": False, "": False}
 
 
+def test_an_ipv4_address_that_is_written_as_one_of_ipv6_is_the_same_address() -> None:
+    """As load balancers write it that listen for both."""
+    found = rules("Deny Pub Topic:orders-eu 10.0.0.0/8", "Allow Pub *")
+    assert not ask(found, source_ip="::ffff:10.1.2.3").is_allowed
+    assert ask(found, source_ip="::ffff:11.1.2.3").is_allowed
+
+
 def test_one_of_several_actions_is_enough() -> None:
     found = rules("Allow Get Topic:*")
     assert found.decide("u", ORDERS, {Action.SUB, Action.GET}, "::1").is_allowed

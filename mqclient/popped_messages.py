@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from message import const
 from message.decoder import MessageExt
 from message.pop_handle import PopHandle, retry_mark, topic_of_mark
+from message.received_messages import received_messages
 from mqclient.answer import Answer
-from mqclient.received_messages import received_messages
 from remoting.bodies.pop_bodies import BatchAck, BatchAckMessageRequestBody
 from remoting.codes import RequestCode
 from remoting.headers.headers import to_ext_fields

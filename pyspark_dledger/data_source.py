@@ -1,4 +1,4 @@
-"""`spark.read.format("dledger").load(directories)`: one row per log entry of every replica.
+"""The format `dledger`, and `spark.read.format("dledger").load(directories)`: one row per log entry of every replica.
 
 Columns are schema.py's; options are in docs/pipeline.md. Each partition is some ranges of data files, which a worker
 reads alone, so the replicas' paths must mean the same on all workers. Nothing is judged across partitions but the link
@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
+    DataSourceStreamReader,
     EqualTo,
     Filter,
     GreaterThan,
@@ -30,7 +31,10 @@ from pyspark.sql.types import StructType
 from pyspark_dledger.entry_columns import Selection
 from pyspark_dledger.entry_rows import unit_batches
 from pyspark_dledger.index_bounds import units_between
+from pyspark_dledger.option_values import OptionError, choice, listed, number
 from pyspark_dledger.schema import BODY, COLUMN_NAMES, check_names, ddl
+from pyspark_dledger.wire.message_options import asked_columns, message_options
+from pyspark_dledger.wire.message_source import MessageReader, MessageStreamReader
 from verify.replica import open_replicas
 from verify.work import UNIT_SIZE_MAX, DataRange, plan
 
@@ -38,11 +42,6 @@ FORMAT_NAME: Final = "dledger"
 _OPTIONS: Final = frozenset(
     {"path", "paths", "columns", "body", "topic", "index_from", "index_to", "partitions", "pushdown"}
 )
-_BODY_CHOICES: Final = ("none", "stored", "inflated")
-
-
-class OptionError(ValueError):
-    """An option that cannot be understood. The text says what may be given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +57,10 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     given = {name.lower(): value for name, value in options.items()}
     if unknown := sorted(given.keys() - _OPTIONS):
         raise OptionError(f"unknown option {unknown[0]!r}: there are {', '.join(sorted(_OPTIONS))}")
-    body = given.get("body", "none").lower()
-    if body not in _BODY_CHOICES:
-        raise OptionError(f"option body={body!r}: it is one of {', '.join(_BODY_CHOICES)}")
+    body = choice(given, "body", ("none", "stored", "inflated"))
     columns = COLUMN_NAMES
     if "columns" in given:
-        columns = check_names(name.strip() for name in given["columns"].split(",") if name.strip())
+        columns = check_names(listed(given["columns"]))
     if body != "none" and BODY.name not in columns:
         columns = (*columns, BODY.name)
     directories = (
@@ -76,31 +73,40 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         Selection(
             columns,
             topic=given.get("topic"),
-            index_from=_number(given, "index_from"),
-            index_to=_number(given, "index_to"),
+            index_from=number(given, "index_from", at_least=0),
+            index_to=number(given, "index_to", at_least=0),
             inflate=body == "inflated",
         ),
-        _number(given, "partitions", at_least=1),
-        _flag(given, "pushdown"),
+        number(given, "partitions", at_least=1),
+        choice(given, "pushdown", ("false", "true")) == "true",
     )
 
 
 class DledgerDataSource(DataSource):
-    """What Spark calls; the work is in EntryReader."""
+    """What Spark calls. Entries of files are EntryReader's work; with `namesrv`, messages are that of wire/."""
 
     @classmethod
     def name(cls) -> str:
         return FORMAT_NAME
 
     def schema(self) -> str:
+        if "namesrv" in self.options:
+            return ddl(asked_columns(self.options))
         return ddl(read_options(self.options).selection.columns)
 
-    def reader(self, schema: StructType) -> EntryReader:
-        options = read_options(self.options)
+    def reader(self, schema: StructType) -> DataSourceReader:
         # Whoever gave a schema of their own named the columns by it.
+        if "namesrv" in self.options:
+            return MessageReader(message_options(self.options, schema.fieldNames(), is_stream=False))
+        options = read_options(self.options)
         selection = replace(options.selection, columns=check_names(schema.fieldNames()))
         options = replace(options, selection=selection)
         return PushdownReader(options) if options.pushdown else EntryReader(options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
+        if "namesrv" not in self.options:
+            raise OptionError("a stream is read from a cluster: say namesrv=host:port, and which topics")
+        return MessageStreamReader(message_options(self.options, schema.fieldNames(), is_stream=True))
 
 
 class EntryReader(DataSourceReader):
@@ -183,19 +189,3 @@ def _grouped(units: Sequence[DataRange], size: int) -> list[tuple[DataRange, ...
         groups[-1].append(unit)
         held += unit_size
     return [tuple(group) for group in groups]
-
-
-def _number(given: Mapping[str, str], name: str, *, at_least: int = 0) -> int | None:
-    if name not in given:
-        return None
-    text = given[name].strip()
-    if not text.isdecimal() or int(text) < at_least:
-        raise OptionError(f"option {name}={given[name]!r}: a whole number of at least {at_least} is needed")
-    return int(text)
-
-
-def _flag(given: Mapping[str, str], name: str) -> bool:
-    text = given.get(name, "false").lower()
-    if text not in ("true", "false"):
-        raise OptionError(f"option {name}={given[name]!r}: it is true or false")
-    return text == "true"

@@ -17,23 +17,12 @@ import pyarrow as pa
 
 from dledger.entry import EntryKind
 from message.record_arrays import gather
+from pyspark_dledger.arrow_batches import INFLATED_AT_ONCE, arrow_schema, as_column, pieces
 from pyspark_dledger.message_columns import MessageColumns, read
-from pyspark_dledger.schema import BODY, OF_MESSAGE, SQL_TYPES
+from pyspark_dledger.schema import BODY, OF_MESSAGE
 from verify.findings import Kind
 from verify.log.entry_scan import Run
 
-ARROW_TYPES: Final = {
-    "string": pa.string(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "binary": pa.binary(),
-    "boolean": pa.bool_(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "map<string,string>": pa.map_(pa.string(), pa.string()),
-}
-# A message of a few KiB may inflate to 64 MiB; an Arrow column ends at 2 GiB, and a worker's memory before.
-_BATCH_BODIES_SIZE: Final = 64 * 1024 * 1024
-_INFLATED_AT_ONCE: Final = 64
 _CRCS_AT: Final = 36  # chain_crc and body_crc in an entry's header
 
 
@@ -63,10 +52,6 @@ class Selection:
         return self.topic is not None or "fault" in self.columns or not OF_MESSAGE.isdisjoint(self.columns)
 
 
-def arrow_schema(columns: Sequence[str]) -> pa.Schema:
-    return pa.schema([(name, ARROW_TYPES[SQL_TYPES[name]]) for name in columns])
-
-
 def run_batches(
     run: Run, place: Place, selection: Selection, faults: dict[int, str] | None = None
 ) -> Iterator[pa.RecordBatch]:
@@ -76,7 +61,7 @@ def run_batches(
     """
     first, end = _selected(run, selection)
     if BODY.name in selection.columns and selection.inflate:
-        starts = range(first, end, _INFLATED_AT_ONCE)
+        starts = range(first, end, INFLATED_AT_ONCE)
     else:
         starts = range(first, end, max(end - first, 1))
     for start in starts:
@@ -103,31 +88,16 @@ def _batches(rows: _Rows, selection: Selection) -> Iterator[pa.RecordBatch]:
     if BODY.name not in selection.columns:
         yield pa.RecordBatch.from_arrays(list(arrays.values()), schema=schema)
         return
-    for start, bodies in _pieces(rows.messages.bodies(inflate=selection.inflate)):
+    for start, bodies in pieces(rows.messages.bodies(inflate=selection.inflate)):
         piece = {name: array.slice(start, len(bodies)) for name, array in arrays.items()}
         piece[BODY.name] = pa.array(bodies, pa.binary())
         yield pa.RecordBatch.from_arrays([piece[name] for name in selection.columns], schema=schema)
 
 
-def _pieces(bodies: Sequence[bytes | None]) -> Iterator[tuple[int, Sequence[bytes | None]]]:
-    """Consecutive bodies and the number of the first of them: as many as fit into a batch."""
-    start, size = 0, 0
-    for number, body in enumerate(bodies):
-        length = len(body or b"")
-        if number > start and size + length > _BATCH_BODIES_SIZE:
-            yield start, bodies[start:number]
-            start, size = number, 0
-        size += length
-    yield start, bodies[start:]
-
-
 def _column(rows: _Rows, name: str) -> pa.Array:
-    wanted = ARROW_TYPES[SQL_TYPES[name]]
     build = _BUILDERS.get(name)
     column = build(rows) if build is not None else rows.messages.column(name)
-    if not isinstance(column, pa.Array):
-        return pa.array(column, wanted)
-    return column if column.type == wanted else column.cast(wanted)
+    return as_column(name, column)
 
 
 class _Rows:

@@ -1,8 +1,9 @@
-"""The table of entries: its columns, in their order, with what they mean. docs/pipeline.md prints it."""
+"""The tables of entries and of messages: their columns, in their order, with what they mean. docs/pipeline.md prints
+them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -99,18 +100,27 @@ COLUMNS: Final = (
 BODY: Final = Column("body", "binary", "null where it cannot be inflated", of_message=True)
 COLUMN_NAMES: Final = tuple(column.name for column in COLUMNS)
 OF_MESSAGE: Final = frozenset(column.name for column in (*COLUMNS, BODY) if column.of_message)
-SQL_TYPES: Final = {column.name: column.sql_type for column in (*COLUMNS, BODY)}
+# Where a message of a queue was read, which its record does not say.
+BROKER: Final = Column("broker", "string", "name of the group of brokers that has the queue")
+SQL_TYPES: Final = {column.name: column.sql_type for column in (*COLUMNS, BROKER, BODY)}
+# Of the messages in queues: what says of an entry how it lies in a log is not among them.
+MESSAGE_COLUMN_NAMES: Final = (
+    "topic",
+    BROKER.name,
+    *(name for name in COLUMN_NAMES if name in OF_MESSAGE - {"topic", "of_deleted_topic"}),
+    BODY.name,
+)
 
 
-def check_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Raises SchemaError for names that are no columns, for none, and for one given twice."""
+def check_names(names: Iterable[str], known: Collection[str] = (*COLUMN_NAMES, BODY.name)) -> tuple[str, ...]:
+    """Raises SchemaError for names that are not `known`, for none, and for one given twice."""
     checked = tuple(names)
-    known = f"columns are {', '.join(SQL_TYPES)}"
+    there_are = f"columns are {', '.join(known)}"
     if not checked:
-        raise SchemaError(f"no column is asked for: {known}")
+        raise SchemaError(f"no column is asked for: {there_are}")
     for number, name in enumerate(checked):
-        if name not in SQL_TYPES:
-            raise SchemaError(f"{name!r} is no column: {known}")
+        if name not in known:
+            raise SchemaError(f"{name!r} is no column: {there_are}")
         if name in checked[:number]:
             raise SchemaError(f"column {name} is asked for twice")
     return checked

@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 from auth.credentials import Credentials
 from message.decoder import MessageExt
 from message.errors import MessageError
+from message.received_messages import received_messages
 from mqclient.answer import Answer
 from mqclient.client_api import ClientApi
 from mqclient.client_instance import parse_namesrv
 from mqclient.credentials import signer_of
 from mqclient.errors import MQClientError, NoAnswerError
-from mqclient.received_messages import received_messages
 from mqclient.route.topic_route import MASTER_ID
 from remoting.bodies.bodies import BrokerData, ClusterInfo, TopicRouteData, loads_fastjson
 from remoting.client import Connect, RemotingClient

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from message.errors import MessageError
 from message.names import RETRY_GROUP_TOPIC_PREFIX
+from message.received_messages import received_messages
 from mqclient.consumer.client_info import running_info
 from mqclient.consumer.puller import show_origin
 from mqclient.message_queue import MessageQueue
-from mqclient.received_messages import received_messages
 from remoting.bodies import admin_bodies, bodies
 from remoting.channel import Channel
 from remoting.codes import RequestCode, ResponseCode

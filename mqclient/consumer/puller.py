@@ -9,6 +9,7 @@ from collections.abc import Callable
 from message.decoder import MessageExt
 from message.errors import MessageError
 from message.names import RETRY_GROUP_TOPIC_PREFIX
+from message.received_messages import received_messages
 from message.sys_flag import pull_sys_flag
 from message.tags import SubscriptionData
 from mqclient.answer import Answer
@@ -16,7 +17,6 @@ from mqclient.client_instance import ClientInstance
 from mqclient.consumer.consumer_config import ConsumerConfig
 from mqclient.consumer.process_queue import ProcessQueue
 from mqclient.errors import BrokerResponseError, MQClientError
-from mqclient.received_messages import received_messages
 from remoting.codes import RequestCode, ResponseCode
 
 log = logging.getLogger(__name__)

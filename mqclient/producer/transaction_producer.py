@@ -20,13 +20,13 @@ from message import const
 from message.decoder import MessageExt
 from message.errors import MessageDecodeError
 from message.names import TRANS_HALF_TOPIC
+from message.received_messages import received_messages
 from message.sys_flag import TRANSACTION_COMMIT_TYPE, TRANSACTION_ROLLBACK_TYPE
 from mqclient.errors import MessageIllegalError, MQClientError, NoMasterError, RouteNotFoundError
 from mqclient.message import Message
 from mqclient.producer.producer import Producer
 from mqclient.producer.producer_config import ProducerConfig
 from mqclient.producer.send_result import SendResult, SendStatus
-from mqclient.received_messages import received_messages
 from remoting.channel import Channel
 from remoting.client import Connect
 from remoting.codes import RequestCode

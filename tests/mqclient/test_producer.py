@@ -10,6 +10,7 @@ import uvloop
 from fake_group import FakeGroup
 
 from message.decoder import decode_message
+from message.received_messages import received_messages
 from mqclient import (
     ClientClosedError,
     Message,
@@ -22,7 +23,6 @@ from mqclient import (
     SendStatus,
     by_sharding_key,
 )
-from mqclient.received_messages import received_messages
 
 QUICK = ProducerConfig(send_timeout_s=20, retry_pause_s=0.001, retry_pause_max_s=0.002, stalled_after_s=0.01)
 

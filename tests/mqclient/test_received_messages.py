@@ -12,8 +12,8 @@ import zstandard
 from fake_group import FIRST, HOST, FakeGroup
 
 from message.encoder import encode_record
+from message.received_messages import received_messages
 from mqclient import LitePullConsumer, PushConsumer
-from mqclient.received_messages import received_messages
 
 LZ4 = bytes.fromhex(
     "04224d1860707320000000156101001562010015630100051d0015611d0015621d00806320676f6c64656e00000000"

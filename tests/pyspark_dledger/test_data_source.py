@@ -193,7 +193,7 @@ def test_a_directory_without_a_replica_is_named(spark: SparkSession, tmp_path: P
         ({"path": "d", "body": "gzip"}, "one of none, stored, inflated"),
         ({"path": "d", "index_from": "-1"}, "a whole number of at least 0"),
         ({"path": "d", "partitions": "0"}, "a whole number of at least 1"),
-        ({"path": "d", "pushdown": "yes"}, "it is true or false"),
+        ({"path": "d", "pushdown": "yes"}, "it is one of false, true"),
     ],
 )
 def test_options_that_cannot_be_meant_are_refused(options: dict[str, str], text: str) -> None:

@@ -1,0 +1,100 @@
+"""One connection of a worker to a broker or a NameServer: a blocking socket, and no event loop."""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from collections.abc import Mapping
+from time import monotonic
+from types import TracebackType
+from typing import Final, Self
+
+from remoting.address import parse_address
+from remoting.codes import RequestCode
+from remoting.errors import (
+    RemotingClosedError,
+    RemotingConnectError,
+    RemotingProtocolError,
+    RemotingTimeoutError,
+)
+from remoting.frame.command import RemotingCommand, SerializeType, request
+from remoting.frame.connection import RemotingConnection
+
+_READ_SIZE: Final = 1 << 20
+_OPAQUE_MAX: Final = 0x7FFFFFFF
+
+
+class BlockingConnection:
+    """Requests leave in their order, and `receive` gives the answers by their opaques. One thread uses it."""
+
+    def __init__(self, address: str, timeout_s: float) -> None:
+        """Connects. `timeout_s`: for that, and for each send. Raises RemotingConnectError."""
+        self.address = address
+        where = parse_address(address)
+        try:
+            self._socket = socket.create_connection((where.host, where.port), timeout_s)
+        except OSError as error:
+            raise RemotingConnectError(f"{address}: {error.strerror or error}") from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._timeout_s = timeout_s
+        self._incoming = RemotingConnection()
+        self._received: deque[RemotingCommand] = deque()
+        self._opaque = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def send(self, code: RequestCode, fields: Mapping[str, str]) -> int:
+        """Returns the opaque of the answer that will come. Raises RemotingClosedError, RemotingTimeoutError."""
+        self._opaque = opaque = (self._opaque + 1) & _OPAQUE_MAX
+        frame = request(code, dict(fields), opaque=opaque, serialize_type=SerializeType.ROCKETMQ).encode()
+        try:
+            self._socket.settimeout(self._timeout_s)
+            self._socket.sendall(frame)
+        except TimeoutError as error:
+            raise RemotingTimeoutError(f"{self.address}: the peer takes no bytes") from error
+        except OSError as error:
+            raise RemotingClosedError(f"{self.address}: {error.strerror or error}") from error
+        return opaque
+
+    def receive(self, timeout_s: float) -> RemotingCommand:
+        """The next answer, whichever request it is of.
+
+        Raises RemotingClosedError, RemotingTimeoutError, and RemotingProtocolError for what is no answer.
+        """
+        until = monotonic() + timeout_s
+        while not self._received:
+            commands = self._incoming.receive_data(self._read(until - monotonic()))
+            if self._incoming.bad_headers:
+                raise RemotingProtocolError(f"{self.address}: {self._incoming.bad_headers[0].reason}")
+            # A broker may ask its clients things, too. This is none that knows anything.
+            self._received += (command for command in commands if command.is_response)
+        return self._received.popleft()
+
+    def call(self, code: RequestCode, fields: Mapping[str, str], timeout_s: float) -> RemotingCommand:
+        """The answer to one request, where no other is under way. Raises as `send` and `receive`."""
+        opaque = self.send(code, fields)
+        answer = self.receive(timeout_s)
+        if answer.opaque != opaque:
+            raise RemotingProtocolError(f"{self.address} answered request {answer.opaque}, not {opaque}")
+        return answer
+
+    def _read(self, timeout_s: float) -> bytes:
+        try:
+            self._socket.settimeout(max(timeout_s, 0.001))
+            data = self._socket.recv(_READ_SIZE)
+        except TimeoutError as error:
+            raise RemotingTimeoutError(f"{self.address}: no answer in time") from error
+        except OSError as error:
+            raise RemotingClosedError(f"{self.address}: {error.strerror or error}") from error
+        if not data:
+            raise RemotingClosedError(f"{self.address}: the peer closed the connection")
+        return data

@@ -1,0 +1,59 @@
+"""How much of what waits a batch takes, and how its ranges become tasks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pyspark_dledger.wire.queue_range import QueueRange
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSizes:
+    """None: a task for each range."""
+
+    partitions_min: int | None = None
+    records_max: int | None = None
+
+
+def limited(ranges: Sequence[QueueRange], count_max: int) -> list[QueueRange]:
+    """Not more than `count_max` messages: of each queue a share of what waits in it, and at least one.
+
+    Where there are more queues than messages allowed, others have their turn as the offsets go on.
+    """
+    waiting = [item for item in ranges if item.start < item.end]
+    total = sum(item.end - item.start for item in waiting)
+    if total <= count_max:
+        return waiting
+    if count_max < len(waiting):
+        first = sum(item.start for item in waiting) % len(waiting)
+        chosen = (waiting[first:] + waiting[:first])[:count_max]
+        return sorted(item._replace(end=item.start + 1) for item in chosen)
+    spare, rest = count_max - len(waiting), total - len(waiting)
+    taken = []
+    for item in waiting:
+        # What rounding leaves over goes to the queues that follow.
+        more = item.end - item.start - 1
+        share = spare * more // rest if rest else 0
+        spare, rest = spare - share, rest - more
+        taken.append(item._replace(end=item.start + 1 + share))
+    return taken
+
+
+def divided(ranges: Sequence[QueueRange], sizes: TaskSizes) -> list[QueueRange]:
+    """Ranges of about one size each, a task for each: none above `records_max`, and `partitions_min` at least, if
+    there are as many messages."""
+    total = sum(item.end - item.start for item in ranges)
+    size = sizes.records_max or max(total, 1)
+    if sizes.partitions_min is not None:
+        size = min(size, max(total // sizes.partitions_min, 1))
+    parts = []
+    for item in ranges:
+        length = item.end - item.start
+        if not length:
+            continue
+        count = -(-length // size)
+        cuts = [item.start + length * number // count for number in range(count + 1)]
+        parts += [QueueRange(item.queue, *bounds) for bounds in pairwise(cuts)]
+    return parts

@@ -1,0 +1,252 @@
+"""Reads a range of a queue from its broker: record after record, through changes of the leader.
+
+A range is committed (message_offset.py), so a broker that does not have all of it is behind, moving or away: that is
+waited for. What a broker says to be gone is a loss. Where the messages stand dense, several pulls are under way.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator
+from time import monotonic, sleep
+from types import TracebackType
+from typing import Final, Self
+
+from message.sys_flag import pull_sys_flag
+from pyspark_dledger.wire.blocking_connection import BlockingConnection
+from pyspark_dledger.wire.message_options import PullOptions
+from pyspark_dledger.wire.queue_range import Queue, QueueRange
+from pyspark_dledger.wire.read_errors import DataLossError, PullRefusedError, ReadTimeoutError
+from remoting.bodies.bodies import TopicRouteData
+from remoting.codes import RequestCode, ResponseCode
+from remoting.errors import RemotingBodyError, RemotingError, RemotingProtocolError
+from remoting.frame.command import RemotingCommand
+
+log = logging.getLogger(__name__)
+
+_COUNT_MAX: Final = 1024  # asked for with the first pull; the broker's own limit is mostly lower
+_UNDER_WAY_MAX: Final = 8  # pulls
+_CONNECT_TIMEOUT_S: Final = 3.0
+_ROUTE_TIMEOUT_S: Final = 3.0
+_PULL_TIMEOUT_S: Final = 10.0
+_PAUSE_S: Final = 0.05
+_PAUSE_MAX_S: Final = 1.0
+_MASTER_ID: Final = 0
+# It leads no more, does not serve yet, has too much to do, or stumbled: another moment, or another leader.
+_NOT_NOW: Final = frozenset(
+    {
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.GO_AWAY,
+    }
+)
+_HAVE_BOUNDS: Final = frozenset(
+    {ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_NOT_FOUND}
+)
+
+
+class _NotNowError(Exception):
+    """What may pass by itself."""
+
+
+class QueueReader:
+    """Reads one range. `records` is walked through once; `lost` is then what was passed over by the user's wish."""
+
+    def __init__(self, options: PullOptions, part: QueueRange) -> None:
+        self.lost: list[QueueRange] = []
+        self._options = options
+        self._part = part
+        self._position = part.start
+        self._connection: BlockingConnection | None = None
+        self._under_way: deque[tuple[int, int, int]] = deque()  # opaque, offset, count
+        self._answers: dict[int, RemotingCommand] = {}
+        self._step = 0  # messages that one pull brings; 0: not known
+        self._fields = {
+            "consumerGroup": options.consumer_group,
+            "topic": part.queue.topic,
+            "queueId": str(part.queue.queue_id),
+            "sysFlag": str(
+                pull_sys_flag(commit_offset=False, suspend=False, subscription=True, class_filter=False)
+            ),
+            "commitOffset": "0",
+            "suspendTimeoutMillis": "0",
+            "subscription": options.expression,
+            "subVersion": "0",
+            "expressionType": options.expression_type,
+            "bname": part.queue.broker,
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._disconnect()
+
+    def records(self) -> Iterator[bytes]:
+        """Whole records, some at a time. A record may be a batch that begins before the range or ends after it.
+
+        Raises ReadError.
+        """
+        patience_s = self._options.timeout_ms / 1000
+        deadline, pause_s = monotonic() + patience_s, _PAUSE_S
+        while self._position < self._part.end:
+            before = self._position
+            try:
+                records = self._taken(*self._next_answer())
+            except (RemotingError, _NotNowError) as error:
+                self._disconnect()
+                if monotonic() + pause_s > deadline:
+                    nothing = f"{self._part.queue}: nothing came from offset {self._position} on for {patience_s:g} s"
+                    raise ReadTimeoutError(f"{nothing}: {error}") from error
+                sleep(pause_s)
+                pause_s = min(pause_s * 2, _PAUSE_MAX_S)
+                continue
+            if self._position > before:
+                deadline, pause_s = monotonic() + patience_s, _PAUSE_S
+            if records:
+                yield records
+
+    def _next_answer(self) -> tuple[RemotingCommand, int]:
+        """To the pull at the position, and how many messages that asked for."""
+        connection = self._connected()
+        offset = self._position
+        if self._under_way:
+            _, offset, count = self._under_way[-1]
+            offset += count
+        room = _UNDER_WAY_MAX if self._step else 1
+        while len(self._under_way) < room and offset < self._part.end:
+            count = min(self._step or _COUNT_MAX, self._part.end - offset)
+            fields = self._fields | {"queueOffset": str(offset), "maxMsgNums": str(count)}
+            opaque = connection.send(RequestCode.PULL_MESSAGE, fields)
+            self._under_way.append((opaque, offset, count))
+            offset += count
+        opaque, _, count = self._under_way.popleft()
+        while (answer := self._answers.pop(opaque, None)) is None:
+            received = connection.receive(_PULL_TIMEOUT_S)
+            self._answers[received.opaque] = received
+        return answer, count
+
+    def _taken(self, answer: RemotingCommand, count: int) -> bytes:
+        """Moves the position on. Returns the records, none where the filter wanted none."""
+        code = answer.code
+        if code in _HAVE_BOUNDS:
+            self._check_begin(_number(answer, "minOffset"))
+        if code in _NOT_NOW or code == ResponseCode.PULL_NOT_FOUND:
+            raise _NotNowError(f"{self._address} answered {_said(answer)}")
+        if code == ResponseCode.PULL_OFFSET_MOVED:
+            self._judge_moved(answer)
+            return b""
+        if code not in (ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY):
+            self._refuse(answer)
+        reached = _number(answer, "nextBeginOffset")
+        if reached <= self._position:
+            raise _NotNowError(
+                f"{self._address} does not go on from offset {self._position}: {_said(answer)}"
+            )
+        if self._options.wants_all:
+            brought = reached - self._position
+            if not self._step or brought < count:
+                self._step = brought
+        self._go_to(reached)
+        return bytes(answer.body) if code == ResponseCode.SUCCESS else b""
+
+    def _go_to(self, offset: int) -> None:
+        self._position = offset
+        if self._under_way and self._under_way[0][1] != offset:
+            # The pulls under way count on another place. Their answers are passed over when they come.
+            self._under_way.clear()
+        if not self._under_way:
+            self._answers.clear()
+
+    def _check_begin(self, begin: int) -> None:
+        """Raises DataLossError. An expired offset is answered as moved. In a topic that was made again a broker goes on
+        with the first message there is, since those before belong to a topic that is no more.
+        """
+        if begin > self._position:
+            raise DataLossError(
+                "topic made again", self._part.queue, self._position, min(begin, self._part.end),
+                f"the topic that has the name now begins at {begin}. Begin a new query with a new checkpoint",
+            )  # fmt: skip
+
+    def _judge_moved(self, answer: RemotingCommand) -> None:
+        """Passes over what has expired if the user wants that. Raises DataLossError."""
+        queue, position, end = self._part.queue, self._position, self._part.end
+        begin = _number(answer, "minOffset")
+        if not position < begin:
+            raise DataLossError(
+                "topic made again", queue, position, end,
+                f"the queue ends at {_number(answer, 'maxOffset')} now. Begin a new query with a new checkpoint",
+            )  # fmt: skip
+        lost = QueueRange(queue, position, min(begin, end))
+        if self._options.fail_on_data_loss:
+            raise DataLossError(
+                "expired", *lost,
+                f"the queue begins at {begin} now. failOnDataLoss=false goes on there; to lose nothing, read sooner or "
+                "keep the log longer (fileReservedTime)",
+            )  # fmt: skip
+        log.warning("messages have expired %s from=%d to=%d", queue, lost.start, lost.end - 1)
+        self.lost.append(lost)
+        self._go_to(lost.end)
+
+    def _refuse(self, answer: RemotingCommand) -> None:
+        queue = self._part.queue
+        if answer.code in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER):
+            advice = f"{self._address} answers {_said(answer)}. Begin a new query with a new checkpoint"
+            raise DataLossError("queue gone", queue, self._position, self._part.end, advice)
+        raise PullRefusedError(f"{queue}: {self._address} answers {_said(answer)}")
+
+    @property
+    def _address(self) -> str:
+        return self._connection.address if self._connection is not None else "no broker"
+
+    def _connected(self) -> BlockingConnection:
+        if self._connection is None:
+            address = leader_address(self._options.namesrv, self._part.queue)
+            self._connection = BlockingConnection(address, _CONNECT_TIMEOUT_S)
+        return self._connection
+
+    def _disconnect(self) -> None:
+        self._under_way.clear()
+        self._answers.clear()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def leader_address(namesrv: tuple[str, ...], queue: Queue) -> str:
+    """Of the queue's broker, as the first NameServer with an answer has it. Raises RemotingError, _NotNowError."""
+    troubles = []
+    for address in namesrv:
+        try:
+            with BlockingConnection(address, _CONNECT_TIMEOUT_S) as connection:
+                answer = connection.call(
+                    RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": queue.topic}, _ROUTE_TIMEOUT_S
+                )
+            if answer.code != ResponseCode.SUCCESS:
+                raise _NotNowError(f"{address} answers {_said(answer)}")
+            route = TopicRouteData.decode(answer.body)
+        except (RemotingError, RemotingBodyError, _NotNowError) as error:
+            troubles.append(str(error))
+            continue
+        for broker in route.broker_datas:
+            if broker.broker_name == queue.broker and _MASTER_ID in broker.broker_addrs:
+                return broker.broker_addrs[_MASTER_ID]
+        troubles.append(f"{address} knows no leader of {queue.broker} with topic {queue.topic}")
+    raise _NotNowError("; ".join(troubles))
+
+
+def _said(answer: RemotingCommand) -> str:
+    # RocketMQ's brokers add stack traces and links to their remarks.
+    remark = (answer.remark or "").strip().splitlines()
+    return f"{answer.code} {remark[0]}" if remark else str(answer.code)
+
+
+def _number(answer: RemotingCommand, name: str) -> int:
+    try:
+        return int(answer.ext_fields[name])
+    except (KeyError, ValueError):
+        raise RemotingProtocolError(f"a pull was answered without a number {name}") from None

@@ -14,7 +14,8 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
-from mqclient import Admin, Message, Producer
+from mqclient import Admin, AdminError, Message, Producer
+from pyspark_dledger.progress_committer import ProgressCommitter
 from pyspark_dledger.spark_session import spark_session
 from remoting.bodies.topic_bodies import TopicConfig
 
@@ -157,6 +158,21 @@ def test_topic_that_is_made_again_ends_the_query(
         stream.run()
 
 
+def test_group_shows_how_far_a_query_is_the_last_batch_included(
+    spark: SparkSession, shared_namesrv: str, tmp_path: Path
+) -> None:
+    make_topic(shared_namesrv, "Lag")
+    send(shared_namesrv, "Lag", bodies(0, 50))
+    stream = Stream(spark, shared_namesrv, tmp_path, subscribe="Lag", startingOffsets="earliest")
+    with ProgressCommitter(shared_namesrv, "spark-lag", "lagging") as committer:
+        spark.streams.addListener(committer)
+        stream.run("lagging")
+        wait_for(lambda: lags(shared_namesrv, "spark-lag", "Lag") == [0] * QUEUES, 30, "all is committed")
+        spark.streams.removeListener(committer)
+    send(shared_namesrv, "Lag", bodies(50, 58))
+    assert sum(lags(shared_namesrv, "spark-lag", "Lag")) == 8
+
+
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.long)])
 def test_stream_has_each_acknowledged_message_once_while_leaders_are_killed(
     spark: SparkSession, cluster: LocalCluster, tmp_path: Path, kills: int
@@ -194,9 +210,9 @@ class Stream:
         frame = self._spark.readStream.format("dledger").options(**self._options).load()
         return frame.writeStream.format("parquet").option("checkpointLocation", str(self._checkpoint))
 
-    def run(self) -> list[int]:
+    def run(self, name: str = "pydledger") -> list[int]:
         """Rows of each batch until all is read that is there now."""
-        query = self.writer().trigger(availableNow=True).start(str(self.table))
+        query = self.writer().queryName(name).trigger(availableNow=True).start(str(self.table))
         query.awaitTermination()
         return [progress["numInputRows"] for progress in query.recentProgress]
 
@@ -250,6 +266,17 @@ def send(namesrv: str, topic: str, numbers: list[bytes]) -> Places:
         return found
 
     return asyncio.run(sent())
+
+
+def lags(namesrv: str, group: str, topic: str) -> list[int]:
+    async def progress() -> list[int]:
+        async with Admin(namesrv) as admin:
+            return [row.diff for row in await admin.groups.progress(group, topic)]
+
+    try:
+        return asyncio.run(progress())
+    except AdminError:
+        return []  # the group is not there yet
 
 
 def read(spark: SparkSession, namesrv: str, **options: str) -> DataFrame:

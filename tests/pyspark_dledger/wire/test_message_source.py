@@ -1,0 +1,175 @@
+"""What Spark asks the driver's part of a stream: start, ends of batches, tasks. The cluster is a table of bounds."""
+
+import json
+from collections.abc import Collection, Iterable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from pyspark_dledger.option_values import OptionError
+from pyspark_dledger.schema import MESSAGE_COLUMN_NAMES
+from pyspark_dledger.wire.cluster_look import QueueBounds
+from pyspark_dledger.wire.message_options import Subscription, message_options
+from pyspark_dledger.wire.message_source import MessageStreamReader
+from pyspark_dledger.wire.queue_range import Queue, QueueRange
+from pyspark_dledger.wire.read_errors import DataLossError
+
+A, B, C = (Queue("T", "g0", number) for number in range(3))
+ALL = ReadAllAvailable()
+Offset = dict[str, Any]
+
+
+class TableLook:
+    """Fulfils ClusterLook."""
+
+    def __init__(
+        self, bounds: dict[Queue, tuple[int, int]], at_times: dict[Queue, int] | None = None
+    ) -> None:
+        self.table = bounds
+        self._at_times = at_times or {}
+
+    def queues(self, subscription: Subscription) -> list[Queue]:
+        return sorted(self.table)
+
+    def bounds(self, queues: Collection[Queue]) -> dict[Queue, QueueBounds]:
+        return {queue: QueueBounds(*self.table[queue]) for queue in queues}
+
+    def offsets_at(self, times: Iterable[tuple[Queue, int]]) -> dict[Queue, int]:
+        return {queue: self._at_times[queue] for queue, _ in times}
+
+
+def reader_of(look: TableLook, **options: str) -> MessageStreamReader:
+    given = {"namesrv": "127.0.0.1:9876", "subscribe": "T", **options}
+    reader = MessageStreamReader(message_options(given, MESSAGE_COLUMN_NAMES, is_stream=True))
+    reader._look = look  # type: ignore[assignment]
+    return reader
+
+
+def through_a_checkpoint(offset: Offset) -> Offset:
+    return dict(json.loads(json.dumps(offset)))
+
+
+def tasks(reader: MessageStreamReader, start: Offset, end: Offset) -> list[QueueRange]:
+    return [task.value for task in reader.partitions(through_a_checkpoint(start), through_a_checkpoint(end))]
+
+
+def test_latest_is_what_it_meant_at_the_first_start() -> None:
+    look = TableLook({A: (0, 10), B: (3, 7)})
+    reader = reader_of(look)
+    first = reader.latestOffset(reader.initialOffset(), ALL)
+    assert tasks(reader, reader.initialOffset(), first) == []
+
+    look.table = {A: (0, 15), B: (3, 8)}
+    again = reader_of(look)  # the driver has died before the first commit
+    assert tasks(again, again.initialOffset(), first) == []
+    second = again.latestOffset(through_a_checkpoint(first), ALL)
+    assert tasks(again, first, second) == [QueueRange(A, 10, 15), QueueRange(B, 7, 8)]
+
+
+def test_first_batch_is_the_same_after_a_restart_with_other_options() -> None:
+    look = TableLook({A: (2, 10)})
+    reader = reader_of(look, startingOffsets="earliest")
+    first = reader.latestOffset(reader.initialOffset(), ALL)
+    again = reader_of(look, startingOffsets="latest")
+    assert tasks(again, again.initialOffset(), first) == [QueueRange(A, 2, 10)]
+
+
+def test_end_is_the_start_itself_where_nothing_is_new() -> None:
+    reader = reader_of(TableLook({A: (0, 10)}))
+    first = through_a_checkpoint(reader.latestOffset(reader.initialOffset(), ALL))
+    assert json.dumps(reader.latestOffset(first, ALL)) == json.dumps(first)
+
+
+def test_queue_that_comes_later_begins_at_its_first_message_whatever_the_start_was() -> None:
+    look = TableLook({A: (0, 10)})
+    reader = reader_of(look, startingOffsets="latest")
+    first = reader.latestOffset(reader.initialOffset(), ALL)
+    look.table |= {B: (0, 4), C: (2, 2)}
+    second = reader.latestOffset(first, ALL)
+    assert tasks(reader, first, second) == [QueueRange(B, 0, 4)]
+    look.table |= {C: (2, 3)}
+    assert tasks(reader, second, reader.latestOffset(second, ALL)) == [QueueRange(C, 2, 3)]
+
+
+def test_topic_that_comes_after_the_start_is_read_whole() -> None:
+    look = TableLook({})
+    reader = reader_of(look)
+    first = reader.latestOffset(reader.initialOffset(), ALL)
+    look.table = {A: (0, 5)}
+    assert tasks(reader, first, reader.latestOffset(first, ALL)) == [QueueRange(A, 0, 5)]
+
+
+def test_queue_that_is_away_stays_where_it_is() -> None:
+    """A NameServer that has just started knows some brokers and not the others."""
+    look = TableLook({A: (0, 10), B: (0, 10)})
+    reader = reader_of(look, startingOffsets="earliest")
+    first = reader.latestOffset(reader.initialOffset(), ALL)
+    look.table = {A: (0, 12)}
+    second = reader.latestOffset(first, ALL)
+    assert tasks(reader, first, second) == [QueueRange(A, 10, 12)]
+    look.table = {A: (0, 12), B: (0, 13)}
+    assert tasks(reader, second, reader.latestOffset(second, ALL)) == [QueueRange(B, 10, 13)]
+
+
+def test_batches_have_their_limit_and_lack_nothing() -> None:
+    look = TableLook({A: (0, 70), B: (5, 15)})
+    reader = reader_of(look, startingOffsets="earliest", maxOffsetsPerTrigger="30")
+    assert reader.getDefaultReadLimit() == ReadMaxRows(30)
+    offsets = [reader.initialOffset()]
+    for _ in range(4):
+        offsets.append(through_a_checkpoint(reader.latestOffset(offsets[-1], ReadMaxRows(30))))
+    sizes = [sum(item.end - item.start for item in tasks(reader, *pair)) for pair in pairwise(offsets)]
+    assert sizes == [30, 30, 20, 0]
+
+
+def test_available_now_ends_where_the_cluster_was_at_its_start() -> None:
+    look = TableLook({A: (0, 10)})
+    reader = reader_of(look, startingOffsets="earliest")
+    reader.prepareForTriggerAvailableNow()
+    look.table = {A: (0, 20), B: (0, 9)}
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    assert tasks(reader, reader.initialOffset(), end) == [QueueRange(A, 0, 10)]
+    assert reader.latestOffset(end, ALL) == end
+
+
+def test_start_may_be_a_time() -> None:
+    look = TableLook({A: (0, 10), B: (0, 10)}, {A: 4, B: 10})
+    late_is_latest = {"startingOffsetsByTimestampStrategy": "latest"}
+    reader = reader_of(look, startingTimestamp="1000", **late_is_latest)
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    assert tasks(reader, reader.initialOffset(), end) == [QueueRange(A, 4, 10)]
+    with pytest.raises(OptionError, match="queue 1 of T at g0: no message is at or after the time 1000 ms"):
+        reader_of(look, startingTimestamp="1000").latestOffset(reader.initialOffset(), ALL)
+
+
+@pytest.mark.parametrize(
+    ("starting", "said"),
+    [
+        ({"T": {"g0": {"0": 11}}}, "queue 0 of T at g0: offset 11 is not there: it has 2 to 10"),
+        ({"T": {"g0": {"0": 1}}}, "offset 1 is not there"),
+        ({"T": {"g0": {"7": 1}}}, "queue 7 of T at g0 is named by the options and is not among"),
+    ],
+)
+def test_start_must_be_there(starting: dict[str, Any], said: str) -> None:
+    reader = reader_of(TableLook({A: (2, 10)}), startingOffsets=json.dumps(starting))
+    with pytest.raises(OptionError, match=said):
+        reader.latestOffset(reader.initialOffset(), ALL)
+
+
+def test_queue_that_has_gone_back_ends_the_query() -> None:
+    """Java's brokers begin a topic that is made again at 0. No failover does that."""
+    look = TableLook({A: (0, 10)})
+    reader = reader_of(look, startingOffsets="earliest")
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    look.table = {A: (0, 6)}
+    with pytest.raises(
+        DataLossError, match="topic made again: queue 0 of T at g0 has lost 4 messages, offsets 6 to 9"
+    ):
+        reader.latestOffset(end, ALL)
+
+
+def test_progress_tells_the_ends_of_the_cluster() -> None:
+    reader = reader_of(TableLook({A: (2, 10), B: (0, 0)}))
+    assert reader.reportLatestOffset() == {"v": 1, "next": {"T": {"g0": {"0": 10, "1": 0}}}}

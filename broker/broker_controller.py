@@ -29,6 +29,7 @@ from broker.processors.admin.admin_broker_processor import AdminBrokerProcessor
 from broker.processors.admin.broker_info_processor import BrokerInfoProcessor, DiskUsage
 from broker.processors.admin.client_admin_processor import ClientAdminProcessor
 from broker.processors.admin.consume_stats_processor import ConsumeStatsProcessor
+from broker.processors.admin.entries_processor import EntriesProcessor
 from broker.processors.admin.leadership_processor import LeadershipProcessor
 from broker.processors.admin.membership_processor import MembershipProcessor
 from broker.processors.admin.offset_admin_processor import OffsetAdminProcessor
@@ -224,6 +225,7 @@ class BrokerController:
             membership=membership,
             scrub=ScrubProcessor(store),
             repair=RepairProcessor(store),
+            entries=EntriesProcessor(store),
             access=self._access_admin,
         )
         self._read_index_look_ups = ReadIndexLookUps(store, clock, is_enabled=config.read_index_enable)

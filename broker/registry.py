@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from broker.processors.admin.broker_info_processor import BrokerInfoProcessor
     from broker.processors.admin.client_admin_processor import ClientAdminProcessor
     from broker.processors.admin.consume_stats_processor import ConsumeStatsProcessor
+    from broker.processors.admin.entries_processor import EntriesProcessor
     from broker.processors.admin.leadership_processor import LeadershipProcessor
     from broker.processors.admin.membership_processor import MembershipProcessor
     from broker.processors.admin.offset_admin_processor import OffsetAdminProcessor
@@ -118,6 +119,7 @@ class Processors(msgspec.Struct, frozen=True):
     membership: MembershipProcessor
     scrub: ScrubProcessor
     repair: RepairProcessor
+    entries: EntriesProcessor
     access: AccessAdminProcessor
 
 
@@ -286,6 +288,7 @@ def request_types(p: Processors) -> tuple[RequestType, ...]:
             p.membership.remove_member, cluster(UPDATE), is_noted=True),
         row(Code.SCRUB, admin_headers.ScrubRequestHeader, p.scrub.scrub, cluster(UPDATE)),
         row(Code.REPAIR_STATUS, NO_HEADER, p.repair.get_status, cluster(GET)),
+        row(Code.GET_ENTRIES, admin_headers.GetEntriesRequestHeader, p.entries.get_entries, cluster(GET)),
         # Users and policies
         row_with_body(Code.AUTH_CREATE_USER, auth_headers.CreateUserRequestHeader, auth_bodies.UserInfo,
             p.access.create_user, cluster(UPDATE), lane=Lane.LEADER),

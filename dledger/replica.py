@@ -34,10 +34,11 @@ from dledger.log.quorum_state import QuorumState
 from dledger.log_members import LogMembers, member_addresses, membership_size_fault
 from dledger.member_journal import MemberJournal
 from dledger.pushed_entries import PushNotSoundError, Received, join_pushes, verify_pushed
+from dledger.reader_answers import answer_get
 from dledger.repair_answers import answer_repair
 from dledger.repairer import Repairer
 from dledger.rpc.handshake import DISK_UUID_SIZE, WIRE_VERSION_MAX
-from dledger.rpc.requests import RepairMessage, RepairRequest, RepairResponse
+from dledger.rpc.requests import GetRequest, GetResponse, RepairMessage, RepairRequest, RepairResponse
 from dledger.run_record import end_run
 from dledger.runtime import Embedder, OnDone, OnReadIndex, Runtime
 from dledger.scrub_walks import scrubber_of
@@ -446,6 +447,16 @@ class Replica:
         for read in output.read_completions:
             self._calls.append((read.closure, read.outcome))
         self._calls.append((self._runtime.failed, reason))
+
+    @property
+    def group_uuid(self) -> bytes | None:
+        """None as long as the group is not formed."""
+        group = self.formation.group
+        return group.group_uuid if group is not None else None
+
+    def committed_entries(self, request: GetRequest, size_max: int) -> tuple[GetResponse, list[bytes]]:
+        """For readers that are no members, from any member. Raises DiskError."""
+        return answer_get(self.log, self.member.committed_index, request, size_max)
 
     # -- appending -------------------------------------------------------------------------------------------
 

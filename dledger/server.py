@@ -36,7 +36,7 @@ from dledger.log.log_store import LogStore
 from dledger.log.quorum_state import QuorumState
 from dledger.peer_link import PeerLink
 from dledger.pushed_entries import Received
-from dledger.reader_answers import answer_get, answer_metadata
+from dledger.reader_answers import answer_metadata
 from dledger.replica import Replica
 from dledger.replica_status import replica_figures, replica_status
 from dledger.rpc.codec import PeerMessage
@@ -429,7 +429,7 @@ class DLedgerServer:
             match message:
                 case GetRequest():
                     size_max = self.config.member_config.push_size_max
-                    link.send(*answer_get(replica.log, replica.member.committed_index, message, size_max))
+                    link.send(*replica.committed_entries(message, size_max))
                 case MetadataRequest():
                     addresses = replica.addresses
                     link.send(answer_metadata(self.config, replica.log, replica.member, addresses, message))

@@ -20,8 +20,10 @@ from remoting.bodies.bodies import (
 )
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
-from remoting.errors import RemotingError
+from remoting.errors import RemotingError, RemotingHeaderError
 from remoting.frame.command import request
+from remoting.headers.admin_headers import GetEntriesRequestHeader, GetEntriesResponseHeader
+from remoting.headers.headers import decode, to_ext_fields
 
 # Short: a NameServer answers from memory, and the next one may be well.
 ROUTE_TIMEOUT_S = 1.0
@@ -157,6 +159,18 @@ class ClientApi:
         """Returns when the group has it: on disk at a majority, where the broker's flush mode says so."""
         fields = _queue_fields(queue) | {"consumerGroup": group, "commitOffset": str(offset)}
         await self.call(address, RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+
+    async def entries(
+        self, address: str, begin_index: int, max_bytes: int
+    ) -> tuple[GetEntriesResponseHeader, bytes | memoryview]:
+        """Of the replicated log as this member has it, up to the commit that it knows of."""
+        header = GetEntriesRequestHeader(begin_index=begin_index, max_bytes=max_bytes)
+        answer = await self.call(address, RequestCode.GET_ENTRIES, to_ext_fields(header))
+        try:
+            told = decode(GetEntriesResponseHeader, dict(answer.fields))
+        except RemotingHeaderError as error:
+            raise answer.unreadable(str(error)) from error
+        return told, answer.body
 
     async def send_back(
         self,

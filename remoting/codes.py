@@ -205,6 +205,7 @@ class RequestCode(IntEnum):
     GET_TRANSACTION_STATE = 52007
     GET_POPPED_MESSAGES = 52008
     EXPLAIN_ACCESS = 52009
+    GET_ENTRIES = 52010
     CHECK_ACCESS = 52011  # a proxy asks for a client
     CONFIRM_REGISTRATION = 52003  # a NameServer asks a broker whose registration is contested; oneway
     POP_MESSAGE = 200050

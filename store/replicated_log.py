@@ -15,6 +15,7 @@ from dledger.log.range_read import RangeRead
 from dledger.log.recent_batches import RecentBatch
 from dledger.log.scrub_job import Place
 from dledger.repairer import Repairer
+from dledger.rpc.requests import GetRequest, GetResponse
 from dledger.scrubber import Scrubber
 
 OnAppended = Callable[[AppendStatus], None]
@@ -128,6 +129,15 @@ class ReplicatedLog(Protocol):
     @property
     def repairer(self) -> Repairer:
         """It has damaged entries repaired from peers."""
+        ...
+
+    @property
+    def group_uuid(self) -> bytes | None:
+        """None as long as the group is not formed."""
+        ...
+
+    def committed_entries(self, request: GetRequest, size_max: int) -> tuple[GetResponse, list[bytes]]:
+        """Of a log whose entries have heads, for readers that are no members. Raises DiskError."""
         ...
 
     @property

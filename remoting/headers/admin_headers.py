@@ -14,6 +14,30 @@ class ScrubRequestHeader(RpcRequestHeader, kw_only=True):
     begin: bool = False
 
 
+class GetEntriesRequestHeader(RpcRequestHeader, kw_only=True):
+    """Entries of the replicated log from `begin_index` on, at least one if there is one, else not more than about
+    `max_bytes`.
+    """
+
+    begin_index: Int64
+    max_bytes: Int32
+
+
+class GetEntriesResponseHeader(CommandHeader, kw_only=True):
+    """Whole entries follow as the body: from the one asked for to `last_index`, which is one less where there is none.
+
+    `first_pos`, `previous_chain`: where the first one lies, and the chain_crc of the entry before it.
+    `ledger_begin_index`, `committed_index`: what this member has, and knows to be committed. `group_uuid`: hex.
+    """
+
+    last_index: Int64
+    first_pos: Int64
+    previous_chain: Int32
+    ledger_begin_index: Int64
+    committed_index: Int64
+    group_uuid: str
+
+
 class ResumeCheckHalfMessageRequestHeader(TopicRequestHeader, kw_only=True):
     """`msg_id`: the offset id of a message in that topic, TRANS_CHECK_MAX_TIME_TOPIC."""
 

@@ -303,6 +303,7 @@ def sound_requests(message_id: str = "00" * 16) -> dict[int, Sound]:
         RequestCode.LEADERSHIP_TRANSFER: Sound({"transfereeId": "n1"}, code=ResponseCode.INVALID_PARAMETER),
         RequestCode.SCRUB: Sound({"begin": "true"}),
         RequestCode.REPAIR_STATUS: Sound(),
+        RequestCode.GET_ENTRIES: Sound({"beginIndex": "0", "maxBytes": "1000"}),
         RequestCode.LIST_MEMBERS: Sound(),
         RequestCode.ADD_MEMBER: Sound(
             {"memberId": "n0", "address": "127.0.0.1:1"}, code=ResponseCode.INVALID_PARAMETER

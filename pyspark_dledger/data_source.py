@@ -32,8 +32,19 @@ from pyspark_dledger.entry_columns import Selection
 from pyspark_dledger.entry_rows import unit_batches
 from pyspark_dledger.index_bounds import units_between
 from pyspark_dledger.option_values import OptionError, choice, listed, number
-from pyspark_dledger.schema import BODY, COLUMN_NAMES, check_names, ddl
-from pyspark_dledger.wire.message_options import asked_columns, message_options
+from pyspark_dledger.schema import (
+    BODY,
+    COLUMN_NAMES,
+    MESSAGE_COLUMN_NAMES,
+    WIRE_ENTRY_COLUMN_NAMES,
+    check_names,
+    ddl,
+)
+from pyspark_dledger.wire.common_options import view_of
+from pyspark_dledger.wire.entry_options import entry_options
+from pyspark_dledger.wire.entry_source import EntryReader as WireEntryReader
+from pyspark_dledger.wire.entry_source import EntryStreamReader
+from pyspark_dledger.wire.message_options import message_options
 from pyspark_dledger.wire.message_source import MessageReader, MessageStreamReader
 from verify.replica import open_replicas
 from verify.work import UNIT_SIZE_MAX, DataRange, plan
@@ -83,7 +94,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
 
 
 class DledgerDataSource(DataSource):
-    """What Spark calls. Entries of files are EntryReader's work; with `namesrv`, messages are that of wire/."""
+    """What Spark calls. Entries of files are EntryReader's work; what has `namesrv` is that of wire/."""
 
     @classmethod
     def name(cls) -> str:
@@ -91,13 +102,15 @@ class DledgerDataSource(DataSource):
 
     def schema(self) -> str:
         if "namesrv" in self.options:
-            return ddl(asked_columns(self.options))
+            known = MESSAGE_COLUMN_NAMES if view_of(self.options) == "messages" else WIRE_ENTRY_COLUMN_NAMES
+            named = self.options.get("columns")
+            return ddl(known if named is None else check_names(listed(named), known))
         return ddl(read_options(self.options).selection.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         # Whoever gave a schema of their own named the columns by it.
         if "namesrv" in self.options:
-            return MessageReader(message_options(self.options, schema.fieldNames(), is_stream=False))
+            return _wire_reader(self.options, schema.fieldNames())
         options = read_options(self.options)
         selection = replace(options.selection, columns=check_names(schema.fieldNames()))
         options = replace(options, selection=selection)
@@ -106,7 +119,16 @@ class DledgerDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         if "namesrv" not in self.options:
             raise OptionError("a stream is read from a cluster: say namesrv=host:port, and which topics")
-        return MessageStreamReader(message_options(self.options, schema.fieldNames(), is_stream=True))
+        names = schema.fieldNames()
+        if view_of(self.options) == "messages":
+            return MessageStreamReader(message_options(self.options, names, is_stream=True))
+        return EntryStreamReader(entry_options(self.options, names, is_stream=True))
+
+
+def _wire_reader(options: Mapping[str, str], columns: Sequence[str]) -> DataSourceReader:
+    if view_of(options) == "messages":
+        return MessageReader(message_options(options, columns, is_stream=False))
+    return WireEntryReader(entry_options(options, columns, is_stream=False))
 
 
 class EntryReader(DataSourceReader):

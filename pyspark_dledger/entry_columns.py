@@ -34,6 +34,7 @@ class Place:
     group: str
     file: str
     deleted_topics: Mapping[str, int] = field(default_factory=dict)
+    broker: str = ""  # over the wire, where the two others are empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +202,7 @@ def _kind_name(kind: int) -> str:
 
 _BUILDERS: Final[dict[str, Callable[[_Rows], Any]]] = {
     "replica": lambda rows: rows.same(rows.place.replica),
+    "broker": lambda rows: rows.same(rows.place.broker),
     "group": lambda rows: rows.same(rows.place.group),
     "file": lambda rows: rows.same(rows.place.file),
     "pos": _pos,

@@ -25,8 +25,8 @@ from message.names import group_fault
 from mqclient.errors import MQClientError
 from pyspark_dledger.option_values import OptionError
 from pyspark_dledger.wire.cluster_look import ClusterLook
+from pyspark_dledger.wire.common_options import namesrv_addresses
 from pyspark_dledger.wire.message_offset import offset_from_json
-from pyspark_dledger.wire.message_options import PullOptions, namesrv_addresses
 from pyspark_dledger.wire.queue_range import Queue
 from pyspark_dledger.wire.read_errors import ReadTimeoutError
 
@@ -48,7 +48,7 @@ class ProgressCommitter(StreamingQueryListener):
         """Raises OptionError."""
         if fault := group_fault(group):
             raise OptionError(f"group {group!r}: {fault}")
-        self._look = ClusterLook(PullOptions(namesrv=namesrv_addresses(namesrv), timeout_ms=_TIMEOUT_MS))
+        self._look = ClusterLook(namesrv_addresses(namesrv), _TIMEOUT_MS)
         self._group = group
         self._query_name = query_name
         self._committed: dict[Queue, int] = {}

@@ -111,6 +111,13 @@ MESSAGE_COLUMN_NAMES: Final = (
     BODY.name,
 )
 
+# Of entries that a member gives, whole and proved: where they lie on its disk is its own matter.
+WIRE_ENTRY_COLUMN_NAMES: Final = (
+    BROKER.name,
+    *(name for name in COLUMN_NAMES if name not in ("replica", "file", "of_deleted_topic")),
+    BODY.name,
+)
+
 
 def check_names(names: Iterable[str], known: Collection[str] = (*COLUMN_NAMES, BODY.name)) -> tuple[str, ...]:
     """Raises SchemaError for names that are not `known`, for none, and for one given twice."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
+from dledger.entry import GENESIS_CHAIN, parse_header
 from message.names import SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS, is_retry_or_dlq_topic
 from mqclient.client_api import ClientApi
 from mqclient.errors import (
@@ -26,14 +27,18 @@ from mqclient.errors import (
 from mqclient.loop_thread import LoopThread
 from mqclient.message_queue import MessageQueue
 from mqclient.route.route_table import RouteTable
-from pyspark_dledger.wire.message_options import PullOptions, Subscription
+from mqclient.route.topic_route import MASTER_ID
+from pyspark_dledger.wire.entry_offset import Proof
+from pyspark_dledger.wire.message_options import Subscription
 from pyspark_dledger.wire.queue_range import Queue
 from pyspark_dledger.wire.read_errors import ReadTimeoutError
+from remoting.bodies.bodies import ClusterInfo
 from remoting.client import RemotingClient
 from remoting.codes import ResponseCode
 
 T = TypeVar("T")
 
+_INDEX_MAX: Final = (1 << 63) - 1  # behind all entries
 _AT_ONCE: Final = 64  # queues that are asked about
 _PAUSE_S: Final = 0.1
 # It leads no more, does not serve yet, or has too much to do.
@@ -52,13 +57,19 @@ class QueueBounds(NamedTuple):
     end: int  # of the next one that will be
 
 
-class ClusterLook:
-    """Use it as `with ClusterLook(options) as look`. What may pass by itself is waited for. Raises ReadTimeoutError,
-    and MQClientError for what will not pass."""
+class LogBounds(NamedTuple):
+    group_uuid: str
+    begin_index: int  # of the first entry that is there
+    committed_index: int
 
-    def __init__(self, options: PullOptions) -> None:
-        self._timeout_s = options.timeout_ms / 1000
-        self._namesrv = options.namesrv
+
+class ClusterLook:
+    """Use it as `with ClusterLook(namesrv, timeout_ms) as look`. What may pass by itself is waited for. Raises
+    ReadTimeoutError, and MQClientError for what will not pass."""
+
+    def __init__(self, namesrv: Sequence[str], timeout_ms: int) -> None:
+        self._timeout_s = timeout_ms / 1000
+        self._namesrv = namesrv
         self._thread = LoopThread("pyspark-dledger")
         self._remoting: RemotingClient | None = None
 
@@ -92,6 +103,18 @@ class ClusterLook:
     def commit(self, group: str, offsets: Mapping[Queue, int]) -> None:
         """Returns when the group has them: on disk at a majority, where the brokers' flush mode says so."""
         self._of_each(offsets, lambda queue: self._commit(group, queue, offsets[queue]))
+
+    def groups(self, names: Collection[str]) -> list[str]:
+        """Names of the groups of brokers: all, or these, which are waited for."""
+        return self._thread.call(self._patiently(lambda: self._groups(names)))
+
+    def committed(self, broker: str) -> LogBounds:
+        """What the group's leader has, and knows to be committed."""
+        return self._thread.call(self._patiently(lambda: self._committed(broker)))
+
+    def proof_at(self, broker: str, index: int) -> Proof | None:
+        """Of a committed entry, or of the one before the first that the leader has. None where it has expired."""
+        return self._thread.call(self._patiently(lambda: self._proof_at(broker, index)))
 
     def _of_each(
         self, queues: Collection[Queue], ask: Callable[[Queue], Coroutine[Any, Any, T]]
@@ -135,16 +158,8 @@ class ClusterLook:
     async def _matching(self, pattern: str) -> list[str]:
         """Topics of applications: those of the system and of groups are to be named."""
         matches = re.compile(pattern).fullmatch
-        trouble: MQClientError | None = None
-        for address in self._namesrv:
-            try:
-                names = await self._api.topic_list(address)
-            except MQClientError as error:
-                trouble = error
-                continue
-            return [name for name in names if matches(name) and not _is_of_system(name)]
-        assert trouble is not None, "there is at least one NameServer"
-        raise trouble
+        names = await self._of_a_namesrv(self._api.topic_list)
+        return [name for name in names if matches(name) and not _is_of_system(name)]
 
     async def _bounds(self, queue: Queue) -> QueueBounds:
         address, asked = await self._leader(queue), MessageQueue(*queue)
@@ -158,6 +173,51 @@ class ClusterLook:
     async def _commit(self, group: str, queue: Queue, offset: int) -> None:
         address = await self._leader(queue)
         await self._api.update_consumer_offset(address, group, MessageQueue(*queue), offset)
+
+    async def _groups(self, names: Collection[str]) -> list[str]:
+        known = (await self._cluster_info()).broker_addr_table
+        if missing := sorted(set(names) - set(known)):
+            raise NoMasterError(f"no broker {missing[0]} is registered")
+        return sorted(names or known)
+
+    async def _committed(self, broker: str) -> LogBounds:
+        told, _ = await self._api.entries(await self._leader_of_group(broker), _INDEX_MAX, 0)
+        return LogBounds(told.group_uuid, told.ledger_begin_index, told.committed_index)
+
+    async def _proof_at(self, broker: str, index: int) -> Proof | None:
+        address = await self._leader_of_group(broker)
+        told, entries = await self._api.entries(address, max(index, 0), 0)
+        if index + 1 == told.ledger_begin_index:
+            if told.committed_index <= index:
+                return Proof(told.group_uuid, index, -1, GENESIS_CHAIN)  # nothing was ever committed
+            following, _ = await self._api.entries(address, index + 1, 0)
+            return Proof(told.group_uuid, index, -1, following.previous_chain)
+        if index < told.ledger_begin_index:
+            return None
+        if not entries:
+            raise NoMasterError(f"{address} does not know yet that entry {index} is committed")
+        header = parse_header(entries)
+        return Proof(told.group_uuid, index, header.term, header.chain_crc)
+
+    async def _leader_of_group(self, broker: str) -> str:
+        group = (await self._cluster_info()).broker_addr_table.get(broker)
+        if group is None or MASTER_ID not in group.broker_addrs:
+            raise NoMasterError(f"broker {broker} has no leader now")
+        return group.broker_addrs[MASTER_ID]
+
+    async def _cluster_info(self) -> ClusterInfo:
+        """Of the first NameServer that answers."""
+        return await self._of_a_namesrv(self._api.cluster_info)
+
+    async def _of_a_namesrv(self, ask: Callable[[str], Coroutine[Any, Any, T]]) -> T:
+        trouble: MQClientError | None = None
+        for address in self._namesrv:
+            try:
+                return await ask(address)
+            except MQClientError as error:
+                trouble = error
+        assert trouble is not None, "there is at least one NameServer"
+        raise trouble
 
     async def _leader(self, queue: Queue) -> str:
         address = (await self._routes.route(queue.topic)).master_address(queue.broker)

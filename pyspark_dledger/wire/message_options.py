@@ -14,23 +14,19 @@ from message.names import TOOLS_CONSUMER_GROUP, group_fault, topic_fault
 from message.tags import EXPRESSION_TYPE_SQL92, EXPRESSION_TYPE_TAG, SUB_ALL, build_subscription
 from pyspark_dledger.option_values import OptionError, choice, listed, number
 from pyspark_dledger.schema import MESSAGE_COLUMN_NAMES, check_names
+from pyspark_dledger.wire.common_options import POLL_TIMEOUT_MS, known_options, namesrv_addresses
 from pyspark_dledger.wire.planning import TaskSizes
 from pyspark_dledger.wire.queue_range import Queue, QueueJsonError, queues_from_json
-from remoting.address import AddressError, parse_addresses
 
-_OPTIONS: Final = {
-    name.lower(): name
-    for name in (
-        "namesrv", "view", "subscribe", "subscribePattern", "assign",
-        "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
-        "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp",
-        "maxOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition",
-        "failOnDataLoss", "pollTimeoutMs", "consumerGroup", "tags", "sql", "columns", "body",
-    )
-}  # fmt: skip
+OPTIONS: Final = (
+    "namesrv", "view", "subscribe", "subscribePattern", "assign",
+    "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
+    "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp",
+    "maxOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition",
+    "failOnDataLoss", "pollTimeoutMs", "consumerGroup", "tags", "sql", "columns", "body",
+)  # fmt: skip
 _OF_BATCHES: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _OF_STREAMS: Final = ("maxOffsetsPerTrigger",)
-POLL_TIMEOUT_MS: Final = 120_000
 # In a table of offsets: the first message that there is, and the place behind the last one.
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -98,16 +94,9 @@ class MessageOptions:
     sizes: TaskSizes
 
 
-def asked_columns(options: Mapping[str, str]) -> tuple[str, ...]:
-    """Raises SchemaError."""
-    named = {name.lower(): value for name, value in options.items()}.get("columns")
-    return MESSAGE_COLUMN_NAMES if named is None else check_names(listed(named), MESSAGE_COLUMN_NAMES)
-
-
 def message_options(options: Mapping[str, str], columns: Sequence[str], *, is_stream: bool) -> MessageOptions:
     """Of the options as Spark hands them over. Raises OptionError and SchemaError."""
-    given = _known(options, is_stream=is_stream)
-    choice(given, "view", ("messages",))
+    given = known_options(options, OPTIONS, _OF_BATCHES if is_stream else _OF_STREAMS, is_stream=is_stream)
     strategy = choice(given, "startingOffsetsByTimestampStrategy", ("error", "latest"))
     return MessageOptions(
         pull=_pull_options(given),
@@ -122,34 +111,6 @@ def message_options(options: Mapping[str, str], columns: Sequence[str], *, is_st
             number(given, "minPartitions", at_least=1), number(given, "maxRecordsPerPartition", at_least=1)
         ),
     )
-
-
-def _known(options: Mapping[str, str], *, is_stream: bool) -> dict[str, str]:
-    """By their names as they are written here."""
-    given = {}
-    for name, value in options.items():
-        known = _OPTIONS.get(name.lower())
-        if known is None:
-            raise OptionError(f"unknown option {name!r}: there are {', '.join(sorted(_OPTIONS.values()))}")
-        given[known] = value
-    for name in _OF_BATCHES if is_stream else _OF_STREAMS:
-        if name in given:
-            raise OptionError(
-                f"option {name} is for {'spark.read' if is_stream else 'spark.readStream'} alone: leave it out"
-            )
-    return given
-
-
-def namesrv_addresses(text: str) -> tuple[str, ...]:
-    """Of option namesrv. Raises OptionError."""
-    form = "write host:port, several joined by ;"
-    try:
-        addresses = tuple(map(str, parse_addresses(text)))
-    except AddressError as error:
-        raise OptionError(f"option namesrv: {error}: {form}") from None
-    if not addresses:
-        raise OptionError(f"option namesrv is empty: {form}")
-    return addresses
 
 
 def _pull_options(given: Mapping[str, str]) -> PullOptions:

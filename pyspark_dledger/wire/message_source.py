@@ -57,7 +57,7 @@ class MessageReader(_RangeReader, DataSourceReader):
         from pyspark_dledger.wire.cluster_look import ClusterLook
 
         options = self.options
-        with ClusterLook(options.pull) as look:
+        with ClusterLook(options.pull.namesrv, options.pull.timeout_ms) as look:
             queues = look.queues(options.subscription)
             bounds = look.bounds(queues)
             begins = _resolved(options.starting, bounds, look, late_is_end=options.late_time_is_latest)
@@ -132,7 +132,8 @@ class MessageStreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerA
         if self._look is None:
             from pyspark_dledger.wire.cluster_look import ClusterLook
 
-            self._look = self._open.enter_context(ClusterLook(self.options.pull))
+            pull = self.options.pull
+            self._look = self._open.enter_context(ClusterLook(pull.namesrv, pull.timeout_ms))
         return self._look
 
     def _queues(self, look: ClusterLook) -> list[Queue]:

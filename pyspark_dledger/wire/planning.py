@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeVar
 
+from pyspark_dledger.wire.entry_offset import LogRange
 from pyspark_dledger.wire.queue_range import QueueRange
+
+Range = TypeVar("Range", QueueRange, LogRange)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +21,9 @@ class TaskSizes:
     records_max: int | None = None
 
 
-def limited(ranges: Sequence[QueueRange], count_max: int) -> list[QueueRange]:
-    """Not more than `count_max` messages: of each queue a share of what waits in it, and at least one.
-
-    Where there are more queues than messages allowed, others have their turn as the offsets go on.
+def limited(ranges: Sequence[Range], count_max: int) -> list[Range]:
+    """Not more than `count_max` messages (or entries): of each queue (or log) a share of what waits in it, and at least
+    one. Where there are more queues than messages allowed, others have their turn as the offsets go on.
     """
     waiting = [item for item in ranges if item.start < item.end]
     total = sum(item.end - item.start for item in waiting)
@@ -41,7 +44,7 @@ def limited(ranges: Sequence[QueueRange], count_max: int) -> list[QueueRange]:
     return taken
 
 
-def divided(ranges: Sequence[QueueRange], sizes: TaskSizes) -> list[QueueRange]:
+def divided(ranges: Sequence[Range], sizes: TaskSizes) -> list[Range]:
     """Ranges of about one size each, a task for each: none above `records_max`, and `partitions_min` at least, if
     there are as many messages."""
     total = sum(item.end - item.start for item in ranges)
@@ -55,5 +58,5 @@ def divided(ranges: Sequence[QueueRange], sizes: TaskSizes) -> list[QueueRange]:
             continue
         count = -(-length // size)
         cuts = [item.start + length * number // count for number in range(count + 1)]
-        parts += [QueueRange(item.queue, *bounds) for bounds in pairwise(cuts)]
+        parts += [item._replace(start=start, end=end) for start, end in pairwise(cuts)]
     return parts

@@ -9,15 +9,15 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterator
-from time import monotonic, sleep
 from types import TracebackType
 from typing import Final, Self
 
 from message.sys_flag import pull_sys_flag
 from pyspark_dledger.wire.blocking_connection import BlockingConnection
 from pyspark_dledger.wire.message_options import PullOptions
+from pyspark_dledger.wire.patience import NotNowError, Patience
 from pyspark_dledger.wire.queue_range import Queue, QueueRange
-from pyspark_dledger.wire.read_errors import DataLossError, PullRefusedError, ReadTimeoutError
+from pyspark_dledger.wire.read_errors import DataLossError, PullRefusedError
 from remoting.bodies.bodies import TopicRouteData
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import RemotingBodyError, RemotingError, RemotingProtocolError
@@ -30,8 +30,6 @@ _UNDER_WAY_MAX: Final = 8  # pulls
 _CONNECT_TIMEOUT_S: Final = 3.0
 _ROUTE_TIMEOUT_S: Final = 3.0
 _PULL_TIMEOUT_S: Final = 10.0
-_PAUSE_S: Final = 0.05
-_PAUSE_MAX_S: Final = 1.0
 _MASTER_ID: Final = 0
 # It leads no more, does not serve yet, has too much to do, or stumbled: another moment, or another leader.
 _NOT_NOW: Final = frozenset(
@@ -45,10 +43,6 @@ _NOT_NOW: Final = frozenset(
 _HAVE_BOUNDS: Final = frozenset(
     {ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_NOT_FOUND}
 )
-
-
-class _NotNowError(Exception):
-    """What may pass by itself."""
 
 
 class QueueReader:
@@ -91,22 +85,17 @@ class QueueReader:
 
         Raises ReadError.
         """
-        patience_s = self._options.timeout_ms / 1000
-        deadline, pause_s = monotonic() + patience_s, _PAUSE_S
+        patience = Patience(self._options.timeout_ms)
         while self._position < self._part.end:
             before = self._position
             try:
                 records = self._taken(*self._next_answer())
-            except (RemotingError, _NotNowError) as error:
+            except (RemotingError, NotNowError) as error:
                 self._disconnect()
-                if monotonic() + pause_s > deadline:
-                    nothing = f"{self._part.queue}: nothing came from offset {self._position} on for {patience_s:g} s"
-                    raise ReadTimeoutError(f"{nothing}: {error}") from error
-                sleep(pause_s)
-                pause_s = min(pause_s * 2, _PAUSE_MAX_S)
+                patience.pause(f"{self._part.queue}: nothing came from offset {before} on", error)
                 continue
             if self._position > before:
-                deadline, pause_s = monotonic() + patience_s, _PAUSE_S
+                patience.refresh()
             if records:
                 yield records
 
@@ -136,7 +125,7 @@ class QueueReader:
         if code in _HAVE_BOUNDS:
             self._check_begin(_number(answer, "minOffset"))
         if code in _NOT_NOW or code == ResponseCode.PULL_NOT_FOUND:
-            raise _NotNowError(f"{self._address} answered {_said(answer)}")
+            raise NotNowError(f"{self._address} answered {_said(answer)}")
         if code == ResponseCode.PULL_OFFSET_MOVED:
             self._judge_moved(answer)
             return b""
@@ -144,9 +133,7 @@ class QueueReader:
             self._refuse(answer)
         reached = _number(answer, "nextBeginOffset")
         if reached <= self._position:
-            raise _NotNowError(
-                f"{self._address} does not go on from offset {self._position}: {_said(answer)}"
-            )
+            raise NotNowError(f"{self._address} does not go on from offset {self._position}: {_said(answer)}")
         if self._options.wants_all:
             brought = reached - self._position
             if not self._step or brought < count:
@@ -218,7 +205,7 @@ class QueueReader:
 
 
 def leader_address(namesrv: tuple[str, ...], queue: Queue) -> str:
-    """Of the queue's broker, as the first NameServer with an answer has it. Raises RemotingError, _NotNowError."""
+    """Of the queue's broker, as the first NameServer with an answer has it. Raises RemotingError, NotNowError."""
     troubles = []
     for address in namesrv:
         try:
@@ -227,16 +214,16 @@ def leader_address(namesrv: tuple[str, ...], queue: Queue) -> str:
                     RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": queue.topic}, _ROUTE_TIMEOUT_S
                 )
             if answer.code != ResponseCode.SUCCESS:
-                raise _NotNowError(f"{address} answers {_said(answer)}")
+                raise NotNowError(f"{address} answers {_said(answer)}")
             route = TopicRouteData.decode(answer.body)
-        except (RemotingError, RemotingBodyError, _NotNowError) as error:
+        except (RemotingError, RemotingBodyError, NotNowError) as error:
             troubles.append(str(error))
             continue
         for broker in route.broker_datas:
             if broker.broker_name == queue.broker and _MASTER_ID in broker.broker_addrs:
                 return broker.broker_addrs[_MASTER_ID]
         troubles.append(f"{address} knows no leader of {queue.broker} with topic {queue.topic}")
-    raise _NotNowError("; ".join(troubles))
+    raise NotNowError("; ".join(troubles))
 
 
 def _said(answer: RemotingCommand) -> str:

@@ -18,22 +18,26 @@ class ReadTimeoutError(ReadError):
 
 
 class DataLossError(ReadError):
-    """Messages that were there are gone. `reason` says how; the range is from `start` to below `end`."""
+    """What was there is gone. `reason` says how; the range of offsets or indexes is from `start` to below `end`."""
 
-    def __init__(self, reason: str, queue: Queue, start: int, end: int, advice: str) -> None:
-        super().__init__(reason, queue, start, end, advice)
+    def __init__(self, reason: str, where: object, start: int, end: int, advice: str) -> None:
+        super().__init__(reason, where, start, end, advice)
         self.reason = reason
-        self.queue = queue
         self.start = start
         self.end = end
-        self.advice = advice
+        self._where = where
+        self._advice = advice
 
     def __str__(self) -> str:
+        unit = "message" if isinstance(self._where, Queue) else "entry"
+        units = {"message": "messages", "entry": "entries"}[unit]
         count = self.end - self.start
-        return (
-            f"{self.reason}: {self.queue} has lost {count} message{'' if count == 1 else 's'}, offsets {self.start} to "
-            f"{self.end - 1}: {self.advice}"
-        )
+        lost = f"1 {unit}, {self.start}" if count == 1 else f"{count} {units}, {self.start} to {self.end - 1}"
+        return f"{self.reason}: {self._where} has lost {lost}: {self._advice}"
+
+
+class LogRewrittenError(ReadError):
+    """An entry that was committed has become another: what was read before belongs to another log."""
 
 
 class MissingMessagesError(ReadError):

@@ -1,9 +1,5 @@
 """A NameServer and a broker behind one socket, with one queue: answers as RocketMQ's do, and fails as told."""
 
-import socketserver
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from message.decoder import decode_messages
@@ -12,7 +8,6 @@ from pyspark_dledger.wire.queue_range import Queue
 from remoting.bodies.bodies import BrokerData, QueueData, TopicRouteData
 from remoting.codes import RequestCode, ResponseCode
 from remoting.frame.command import RemotingCommand, response
-from remoting.frame.connection import RemotingConnection
 
 QUEUE = Queue("T", "g0", 1)
 HOST = bytes([127, 0, 0, 1, 0, 0, 0, 9])
@@ -97,30 +92,3 @@ class SocketBroker:
             return response(command, ResponseCode.PULL_NOT_FOUND, "nothing", bounds)
         code = ResponseCode.SUCCESS if records else ResponseCode.PULL_RETRY_IMMEDIATELY
         return response(command, code, "", bounds, b"".join(records))
-
-
-@contextmanager
-def running(broker: SocketBroker) -> Iterator[SocketBroker]:
-    class Handler(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            incoming = RemotingConnection()
-            while data := self.request.recv(1 << 16):
-                for command in incoming.receive_data(data):
-                    answer = broker.answer(command)
-                    if answer is None:
-                        return
-                    self.request.sendall(answer.encode())
-
-    class Server(socketserver.ThreadingTCPServer):
-        daemon_threads = True
-        block_on_close = False
-
-    with Server(("127.0.0.1", 0), Handler) as server:
-        broker.address = f"127.0.0.1:{server.server_address[1]}"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield broker
-        finally:
-            server.shutdown()
-            thread.join()

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from pyspark_dledger.option_values import OptionError
-from pyspark_dledger.schema import MESSAGE_COLUMN_NAMES, SchemaError
+from pyspark_dledger.schema import MESSAGE_COLUMN_NAMES
+from pyspark_dledger.wire.entry_options import OPTIONS as ENTRY_OPTIONS
 from pyspark_dledger.wire.message_options import (
-    _OPTIONS,
+    OPTIONS,
     MessageOptions,
     Place,
     PlaceKind,
     Subscription,
-    asked_columns,
     message_options,
 )
 from pyspark_dledger.wire.planning import TaskSizes
@@ -77,13 +77,6 @@ def test_filter_is_tags_or_sql() -> None:
     assert (read(sql="a > 3").pull.expression, read(sql="a > 3").pull.expression_type) == ("a > 3", "SQL92")
 
 
-def test_columns_are_all_unless_they_are_named() -> None:
-    assert asked_columns({}) == MESSAGE_COLUMN_NAMES
-    assert asked_columns({"Columns": "body, queue_offset"}) == ("body", "queue_offset")
-    with pytest.raises(SchemaError, match="'chain_crc' is no column"):
-        asked_columns({"columns": "chain_crc"})
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -112,7 +105,6 @@ def test_columns_are_all_unless_they_are_named() -> None:
         ({"tags": "||"}, "the filter '||' cannot be read"),
         ({"failOnDataLoss": "perhaps"}, "it is one of true, false"),
         ({"consumerGroup": "a b"}, "option consumerGroup='a b'"),
-        ({"view": "entries"}, "option view='entries': it is one of messages"),
         ({"maxOffsetsPerTrigger": "3"}, "option maxOffsetsPerTrigger is for spark.readStream alone"),
     ],
 )
@@ -129,4 +121,4 @@ def test_stream_has_no_end() -> None:
 
 def test_page_has_every_option() -> None:
     page = (Path(__file__).parents[3] / "docs" / "pipeline.md").read_text(encoding="utf-8")
-    assert [name for name in _OPTIONS.values() if f"`{name}`" not in page] == []
+    assert [name for name in (*OPTIONS, *ENTRY_OPTIONS) if f"`{name}`" not in page] == []

@@ -6,12 +6,13 @@ import zlib
 from typing import Any
 
 import pytest
-from socket_broker import QUEUE, SocketBroker, record, running
+from answering import answering
+from socket_broker import QUEUE, SocketBroker, record
 
 from message.batch import BatchMessage, encode_batch
 from message.sys_flag import INNER_BATCH_FLAG, NEED_UNWRAP_FLAG
 from pyspark_dledger.schema import MESSAGE_COLUMN_NAMES
-from pyspark_dledger.wire import message_rows, queue_reader
+from pyspark_dledger.wire import message_rows, patience
 from pyspark_dledger.wire.message_options import PullOptions
 from pyspark_dledger.wire.message_rows import MessageSelection, range_batches
 from pyspark_dledger.wire.queue_range import QueueRange
@@ -28,7 +29,7 @@ Rows = list[dict[str, Any]]
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_reader, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(patience, "_PAUSE_S", 0.001)
 
 
 def read(
@@ -41,7 +42,7 @@ def read(
     timeout_ms: int = 10_000,
     **options: Any,
 ) -> Rows:
-    with running(broker):
+    with answering(broker.answer) as broker.address:
         pull = PullOptions(namesrv=(broker.address,), timeout_ms=timeout_ms, **options)
         batches = range_batches(QueueRange(QUEUE, start, end), pull, MessageSelection(columns, inflate))
         return [row for batch in batches for row in batch.to_pylist()]
@@ -121,7 +122,7 @@ def test_expired_messages_are_named() -> None:
     broker = SocketBroker([record(number, b"x") for number in range(7, 10)])
     with pytest.raises(DataLossError) as raised:
         read(broker, 2, 9)
-    assert str(raised.value).startswith("expired: queue 1 of T at g0 has lost 5 messages, offsets 2 to 6: ")
+    assert str(raised.value).startswith("expired: queue 1 of T at g0 has lost 5 messages, 2 to 6: ")
 
 
 def test_expired_messages_are_passed_over_by_the_users_wish() -> None:
@@ -141,9 +142,7 @@ def test_topic_that_was_made_again_is_named_whatever_the_wish(end: int) -> None:
 
 @pytest.mark.parametrize("code", [ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER])
 def test_queue_that_is_gone_is_named_whatever_the_wish(code: int) -> None:
-    with pytest.raises(
-        DataLossError, match="queue gone: queue 1 of T at g0 has lost 3 messages, offsets 4 to 6"
-    ):
+    with pytest.raises(DataLossError, match="queue gone: queue 1 of T at g0 has lost 3 messages, 4 to 6"):
         read(holding(b"a", troubles=[code]), 4, 7, fail_on_data_loss=False)
 
 

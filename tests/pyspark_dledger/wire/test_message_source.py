@@ -165,7 +165,7 @@ def test_queue_that_has_gone_back_ends_the_query() -> None:
     end = reader.latestOffset(reader.initialOffset(), ALL)
     look.table = {A: (0, 6)}
     with pytest.raises(
-        DataLossError, match="topic made again: queue 0 of T at g0 has lost 4 messages, offsets 6 to 9"
+        DataLossError, match="topic made again: queue 0 of T at g0 has lost 4 messages, 6 to 9"
     ):
         reader.latestOffset(end, ALL)
 

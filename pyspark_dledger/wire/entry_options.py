@@ -1,0 +1,65 @@
+"""The options of entries over the wire. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark_dledger.option_values import OptionError, choice, listed, number
+from pyspark_dledger.schema import WIRE_ENTRY_COLUMN_NAMES, check_names
+from pyspark_dledger.wire.common_options import POLL_TIMEOUT_MS, known_options, namesrv_addresses
+from pyspark_dledger.wire.planning import TaskSizes
+
+OPTIONS: Final = (
+    "namesrv", "view", "brokers", "readFrom", "startingOffsets", "maxOffsetsPerTrigger", "minPartitions",
+    "maxRecordsPerPartition", "topic", "columns", "body", "pollTimeoutMs",
+)  # fmt: skip
+_OF_STREAMS: Final = ("maxOffsetsPerTrigger",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogOptions:
+    """What a worker has to know to read the log of any group."""
+
+    namesrv: tuple[str, ...]
+    timeout_ms: int
+    followers_first: bool  # the leader has enough to do
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryOptions:
+    log: LogOptions
+    brokers: tuple[str, ...]  # none: all that there are
+    columns: tuple[str, ...]
+    topic: str | None
+    inflate: bool
+    begins_at_end: bool
+    entries_per_trigger: int | None
+    sizes: TaskSizes
+
+
+def entry_options(options: Mapping[str, str], columns: Sequence[str], *, is_stream: bool) -> EntryOptions:
+    """Of the options as Spark hands them over. Raises OptionError and SchemaError."""
+    given = known_options(options, OPTIONS, () if is_stream else _OF_STREAMS, is_stream=is_stream)
+    words = ("latest", "earliest") if is_stream else ("earliest", "latest")
+    if "brokers" in given and not listed(given["brokers"]):
+        raise OptionError(
+            "option brokers is empty: write names of brokers, joined by commas, or leave it out for all"
+        )
+    return EntryOptions(
+        log=LogOptions(
+            namesrv=namesrv_addresses(given["namesrv"]),
+            timeout_ms=number(given, "pollTimeoutMs", at_least=1) or POLL_TIMEOUT_MS,
+            followers_first=choice(given, "readFrom", ("leader", "follower")) == "follower",
+        ),
+        brokers=tuple(dict.fromkeys(listed(given.get("brokers", "")))),
+        columns=check_names(columns, WIRE_ENTRY_COLUMN_NAMES),
+        topic=given.get("topic"),
+        inflate=choice(given, "body", ("stored", "inflated")) == "inflated",
+        begins_at_end=choice(given, "startingOffsets", words) == "latest",
+        entries_per_trigger=number(given, "maxOffsetsPerTrigger", at_least=1),
+        sizes=TaskSizes(
+            number(given, "minPartitions", at_least=1), number(given, "maxRecordsPerPartition", at_least=1)
+        ),
+    )

@@ -1,0 +1,195 @@
+"""`spark.read` and `spark.readStream` of the logs of groups, entry by entry, each log in its order.
+
+As message_source.py, which says what runs where; here an offset is an entry, with the proof that it was this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from pyspark_dledger.entry_columns import Place, Selection, run_batches
+from pyspark_dledger.wire.entry_offset import EntryOffset, LogRange, Proof, offset_from_json, proved_ranges
+from pyspark_dledger.wire.entry_options import EntryOptions
+from pyspark_dledger.wire.log_reader import LogReader, LogTask
+from pyspark_dledger.wire.planning import divided, limited
+from pyspark_dledger.wire.read_errors import DataLossError, LogRewrittenError
+
+if TYPE_CHECKING:
+    from pyspark_dledger.wire.cluster_look import ClusterLook, LogBounds
+
+_UUID_SHOWN = 16  # hex digits, as in the table of files
+
+
+class _LogRangeReader:
+    """What a worker does, the same for batches and streams."""
+
+    def __init__(self, options: EntryOptions) -> None:
+        self.options = options
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if partition.value is None:
+            return  # Spark's own, where nothing is to be read
+        options, task = self.options, partition.value
+        selection = Selection(options.columns, topic=options.topic, inflate=options.inflate)
+        place = Place("", task.group_uuid[:_UUID_SHOWN], "", broker=task.part.broker)
+        with LogReader(options.log, task) as reader:
+            for run in reader.runs():
+                yield from run_batches(run, place, selection)
+
+    def _tasks(self, start: EntryOffset, end: EntryOffset) -> list[InputPartition]:
+        """Raises OffsetError."""
+        found = proved_ranges(start, end)
+        proofs = {part.broker: (before, last) for part, before, last in found}
+        tasks = []
+        for part in divided([part for part, _, _ in found], self.options.sizes):
+            before, last = proofs[part.broker]
+            tasks.append(
+                LogTask(
+                    part,
+                    last.group_uuid,
+                    before if part.start == before.index + 1 else None,
+                    last if part.end == last.index + 1 else None,
+                )
+            )
+        return [InputPartition(task) for task in tasks]
+
+
+class EntryReader(_LogRangeReader, DataSourceReader):
+    def partitions(self) -> list[InputPartition]:
+        """Raises ReadError, MQClientError."""
+        from pyspark_dledger.wire.cluster_look import ClusterLook
+
+        options = self.options
+        with ClusterLook(options.log.namesrv, options.log.timeout_ms) as look:
+            bounds = {broker: look.committed(broker) for broker in look.groups(options.brokers)}
+            return self._tasks(EntryOffset(), _end_of(EntryOffset(), bounds, look, options, None))
+
+
+class EntryStreamReader(_LogRangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Spark makes one in the process that plans, and others that only read."""
+
+    def __init__(self, options: EntryOptions) -> None:
+        super().__init__(options)
+        self._open = ExitStack()
+        self._look: ClusterLook | None = None
+        self._last_bounds: dict[str, LogBounds] | None = None  # of an AvailableNow run
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
+        count_max = self.options.entries_per_trigger
+        return ReadAllAvailable() if count_max is None else ReadMaxRows(count_max)
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
+        return EntryOffset().to_json()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 (Spark's name)
+        """Raises ReadError, MQClientError, OffsetError."""
+        look, before = self._cluster(), offset_from_json(start)
+        bounds = self._last_bounds if self._last_bounds is not None else self._bounds()
+        count_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        end = _end_of(before, bounds, look, self.options, count_max)
+        return start if end.reached == before.reached else end.to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
+        look = self._cluster()
+        reached = {}
+        for broker, bound in self._bounds().items():
+            proof = look.proof_at(broker, bound.committed_index)
+            if proof is not None:
+                reached[broker] = proof
+        return EntryOffset(reached).to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
+        self._last_bounds = self._bounds()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Raises OffsetError."""
+        return self._tasks(offset_from_json(start), offset_from_json(end))
+
+    def stop(self) -> None:
+        self._open.close()
+
+    def _bounds(self) -> dict[str, LogBounds]:
+        look = self._cluster()
+        return {broker: look.committed(broker) for broker in look.groups(self.options.brokers)}
+
+    def _cluster(self) -> ClusterLook:
+        if self._look is None:
+            from pyspark_dledger.wire.cluster_look import ClusterLook
+
+            log = self.options.log
+            self._look = self._open.enter_context(ClusterLook(log.namesrv, log.timeout_ms))
+        return self._look
+
+
+def _end_of(
+    start: EntryOffset,
+    bounds: dict[str, LogBounds],
+    look: ClusterLook,
+    options: EntryOptions,
+    count_max: int | None,
+) -> EntryOffset:
+    """Where a batch ends that begins at `start`. Raises ReadError where the log is not the one that was read."""
+    known = start.reached or {}
+    begin = {
+        broker: _begin_of(broker, bound, look, at_end=options.begins_at_end and start.reached is None)
+        for broker, bound in bounds.items()
+        if broker not in known
+    }
+    reached = {**known, **begin}
+    ranges = []
+    for broker, bound in bounds.items():
+        last = reached[broker]
+        if broker in known:
+            _check(broker, last, bound, look)
+        # A leader that has just been elected may not know yet what is committed.
+        ranges.append(LogRange(broker, last.index + 1, max(bound.committed_index, last.index) + 1))
+    if count_max is not None:
+        ranges = limited(ranges, count_max)
+    for part in ranges:
+        if part.start < part.end:
+            reached[part.broker] = _proof_at(part.broker, part.end - 1, look)
+    return EntryOffset(reached, begin)
+
+
+def _begin_of(broker: str, bound: LogBounds, look: ClusterLook, *, at_end: bool) -> Proof:
+    return _proof_at(broker, bound.committed_index if at_end else bound.begin_index - 1, look)
+
+
+def _proof_at(broker: str, index: int, look: ClusterLook) -> Proof:
+    proof = look.proof_at(broker, index)
+    if proof is None:
+        advice = "it has expired while the batch was planned"
+        raise DataLossError("expired", f"the log of {broker}", index, index + 1, advice)
+    return proof
+
+
+def _check(broker: str, last: Proof, bound: LogBounds, look: ClusterLook) -> None:
+    """Raises ReadError where `last`, which was read, is not in the log any more, or is another entry there."""
+    if last.group_uuid != bound.group_uuid:
+        raise LogRewrittenError(
+            f"the log of {broker}: the query has read group {last.group_uuid[:_UUID_SHOWN]}, and this is "
+            f"{bound.group_uuid[:_UUID_SHOWN]}: begin a new query with a new checkpoint"
+        )
+    if bound.committed_index < last.index:
+        return
+    found = look.proof_at(broker, last.index)
+    if found is None:
+        if bound.begin_index > last.index + 1:
+            advice = f"the log begins at {bound.begin_index} now. Begin a new query with a new checkpoint"
+            raise DataLossError("expired", f"the log of {broker}", last.index + 1, bound.begin_index, advice)
+        return
+    if found.chain != last.chain or (-1 not in (found.term, last.term) and found.term != last.term):
+        raise LogRewrittenError(
+            f"the log of {broker}: the query has read {last}, and it is {found} now: the log was rewritten"
+        )

@@ -28,8 +28,8 @@ from mqclient.loop_thread import LoopThread
 from mqclient.message_queue import MessageQueue
 from mqclient.route.route_table import RouteTable
 from mqclient.route.topic_route import MASTER_ID
-from pyspark_dledger.wire.entry_offset import Proof
 from pyspark_dledger.wire.message_options import Subscription
+from pyspark_dledger.wire.proof import LogBounds, Proof
 from pyspark_dledger.wire.queue_range import Queue
 from pyspark_dledger.wire.read_errors import ReadTimeoutError
 from remoting.bodies.bodies import ClusterInfo
@@ -51,16 +51,13 @@ _NOT_NOW: Final = frozenset(
     }
 )
 
+# RocketMQ's brokers, one without a group, and a client that may not look at the cluster.
+_NO_ENTRIES: Final = frozenset({ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.NO_PERMISSION})
+
 
 class QueueBounds(NamedTuple):
     begin: int  # of the first message that is there
     end: int  # of the next one that will be
-
-
-class LogBounds(NamedTuple):
-    group_uuid: str
-    begin_index: int  # of the first entry that is there
-    committed_index: int
 
 
 class ClusterLook:
@@ -111,6 +108,15 @@ class ClusterLook:
     def committed(self, broker: str) -> LogBounds:
         """What the group's leader has, and knows to be committed."""
         return self._thread.call(self._patiently(lambda: self._committed(broker)))
+
+    def committed_if_told(self, broker: str) -> LogBounds | None:
+        """The same; None from brokers that give no entries, or none to this client."""
+        try:
+            return self.committed(broker)
+        except BrokerResponseError as error:
+            if error.code in _NO_ENTRIES:
+                return None
+            raise
 
     def proof_at(self, broker: str, index: int) -> Proof | None:
         """Of a committed entry, or of the one before the first that the leader has. None where it has expired."""

@@ -10,25 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from pyspark_dledger.wire.message_offset import OffsetError
+from pyspark_dledger.wire.proof import OffsetError, Proof, proofs_from_json, proofs_to_json
 
 _VERSION: Final = 1
 _VIEW: Final = "entries"
-
-
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """An entry that is committed. Before the first one ever: index -1, chain 0."""
-
-    group_uuid: str
-    index: int
-    term: int  # -1: of an entry that is not there any more, and whose chain alone is known
-    chain: int
-
-    def __str__(self) -> str:
-        return (
-            f"entry {self.index} of term {self.term} with chain {self.chain} in group {self.group_uuid[:16]}"
-        )
 
 
 class LogRange(NamedTuple):
@@ -50,9 +35,9 @@ class EntryOffset:
     def to_json(self) -> dict[str, Any]:
         value: dict[str, Any] = {"v": _VERSION, "view": _VIEW}
         if self.reached is not None:
-            value["reached"] = _to_json(self.reached)
+            value["reached"] = proofs_to_json(self.reached)
         if self.begin:
-            value["begin"] = _to_json(self.begin)
+            value["begin"] = proofs_to_json(self.begin)
         return value
 
 
@@ -63,7 +48,9 @@ def offset_from_json(value: Any) -> EntryOffset:
             f"{value!r} is no offset of entries in version {_VERSION}: which query is this checkpoint of?"
         )
     reached = value.get("reached")
-    return EntryOffset(None if reached is None else _proofs(reached), _proofs(value.get("begin", {})))
+    return EntryOffset(
+        None if reached is None else proofs_from_json(reached), proofs_from_json(value.get("begin", {}))
+    )
 
 
 def proved_ranges(start: EntryOffset, end: EntryOffset) -> list[tuple[LogRange, Proof, Proof]]:
@@ -80,20 +67,3 @@ def proved_ranges(start: EntryOffset, end: EntryOffset) -> list[tuple[LogRange, 
         if before.index < last.index:
             found.append((LogRange(broker, before.index + 1, last.index + 1), before, last))
     return found
-
-
-def _to_json(proofs: Mapping[str, Proof]) -> dict[str, dict[str, Any]]:
-    return {
-        broker: {"group": proof.group_uuid, "index": proof.index, "term": proof.term, "chain": proof.chain}
-        for broker, proof in sorted(proofs.items())
-    }
-
-
-def _proofs(value: Any) -> dict[str, Proof]:
-    try:
-        return {
-            broker: Proof(str(told["group"]), int(told["index"]), int(told["term"]), int(told["chain"]))
-            for broker, told in value.items()
-        }
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise OffsetError(f"offset of a checkpoint: {value!r} names no entries") from None

@@ -19,14 +19,15 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pyspark_dledger.entry_columns import Place, Selection, run_batches
-from pyspark_dledger.wire.entry_offset import EntryOffset, LogRange, Proof, offset_from_json, proved_ranges
+from pyspark_dledger.wire.entry_offset import EntryOffset, LogRange, offset_from_json, proved_ranges
 from pyspark_dledger.wire.entry_options import EntryOptions
 from pyspark_dledger.wire.log_reader import LogReader, LogTask
 from pyspark_dledger.wire.planning import divided, limited
-from pyspark_dledger.wire.read_errors import DataLossError, LogRewrittenError
+from pyspark_dledger.wire.proof import LogBounds, Proof, check_proof
+from pyspark_dledger.wire.read_errors import DataLossError
 
 if TYPE_CHECKING:
-    from pyspark_dledger.wire.cluster_look import ClusterLook, LogBounds
+    from pyspark_dledger.wire.cluster_look import ClusterLook
 
 _UUID_SHOWN = 16  # hex digits, as in the table of files
 
@@ -175,21 +176,8 @@ def _proof_at(broker: str, index: int, look: ClusterLook) -> Proof:
 
 
 def _check(broker: str, last: Proof, bound: LogBounds, look: ClusterLook) -> None:
-    """Raises ReadError where `last`, which was read, is not in the log any more, or is another entry there."""
-    if last.group_uuid != bound.group_uuid:
-        raise LogRewrittenError(
-            f"the log of {broker}: the query has read group {last.group_uuid[:_UUID_SHOWN]}, and this is "
-            f"{bound.group_uuid[:_UUID_SHOWN]}: begin a new query with a new checkpoint"
-        )
-    if bound.committed_index < last.index:
-        return
-    found = look.proof_at(broker, last.index)
-    if found is None:
-        if bound.begin_index > last.index + 1:
-            advice = f"the log begins at {bound.begin_index} now. Begin a new query with a new checkpoint"
-            raise DataLossError("expired", f"the log of {broker}", last.index + 1, bound.begin_index, advice)
-        return
-    if found.chain != last.chain or (-1 not in (found.term, last.term) and found.term != last.term):
-        raise LogRewrittenError(
-            f"the log of {broker}: the query has read {last}, and it is {found} now: the log was rewritten"
-        )
+    """Raises ReadError where `last`, which was read, is another entry now, or the one behind it has expired."""
+    check_proof(broker, last, bound, look.proof_at)
+    if bound.begin_index > last.index + 1:
+        advice = f"the log begins at {bound.begin_index} now. Begin a new query with a new checkpoint"
+        raise DataLossError("expired", f"the log of {broker}", last.index + 1, bound.begin_index, advice)

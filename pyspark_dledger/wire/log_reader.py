@@ -13,9 +13,10 @@ from typing import Final, Self
 
 from dledger.entry import ENTRY_HEADER_SIZE, RangeCorruptError, parse_header, verify_entries
 from pyspark_dledger.wire.blocking_connection import BlockingConnection
-from pyspark_dledger.wire.entry_offset import LogRange, Proof
+from pyspark_dledger.wire.entry_offset import LogRange
 from pyspark_dledger.wire.entry_options import LogOptions
 from pyspark_dledger.wire.patience import NotNowError, Patience
+from pyspark_dledger.wire.proof import Proof
 from pyspark_dledger.wire.read_errors import DataLossError, LogRewrittenError, PullRefusedError
 from remoting.bodies.bodies import ClusterInfo
 from remoting.codes import RequestCode, ResponseCode

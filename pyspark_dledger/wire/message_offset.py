@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pyspark_dledger.wire.proof import OffsetError, Proof, proofs_from_json, proofs_to_json
 from pyspark_dledger.wire.queue_range import (
     Queue,
     QueueJsonError,
@@ -21,19 +22,17 @@ from pyspark_dledger.wire.queue_range import (
 _VERSION: Final = 1
 
 
-class OffsetError(ValueError):
-    """A checkpoint holds what is no offset of this source."""
-
-
 @dataclass(frozen=True, slots=True)
 class MessageOffset:
     """`next`: the first offset that is not read yet, by queue; None before anything is known.
 
-    `begin`: where the batch that ends here begins in queues that its start does not name.
+    `begin`: where the batch that ends here begins in queues that its start does not name. `proof`: by broker, an entry
+    that was committed when the ends were; empty for brokers that give none.
     """
 
     next: Mapping[Queue, int] | None = None
     begin: Mapping[Queue, int] = field(default_factory=dict)
+    proof: Mapping[str, Proof] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         value: dict[str, Any] = {"v": _VERSION}
@@ -41,12 +40,14 @@ class MessageOffset:
             value["next"] = queues_to_json(self.next)
         if self.begin:
             value["begin"] = queues_to_json(self.begin)
+        if self.proof:
+            value["proof"] = proofs_to_json(self.proof)
         return value
 
 
 def offset_from_json(value: Any) -> MessageOffset:
     """Raises OffsetError."""
-    if not isinstance(value, dict) or value.get("v") != _VERSION:
+    if not isinstance(value, dict) or value.get("v") != _VERSION or "view" in value:
         raise OffsetError(
             f"{value!r} is no offset of messages in version {_VERSION}: which query is this checkpoint of?"
         )
@@ -55,6 +56,7 @@ def offset_from_json(value: Any) -> MessageOffset:
         return MessageOffset(
             None if following is None else queues_from_json(following),
             queues_from_json(value.get("begin", {})),
+            proofs_from_json(value.get("proof", {})),
         )
     except QueueJsonError as error:
         raise OffsetError(f"offset of a checkpoint: {error}") from None

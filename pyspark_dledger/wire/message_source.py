@@ -7,7 +7,7 @@ where it is needed, for workers load this module, too.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from pyspark_dledger.wire.message_offset import MessageOffset, offset_from_json,
 from pyspark_dledger.wire.message_options import Bound, MessageOptions, Place, PlaceKind
 from pyspark_dledger.wire.message_rows import MessageSelection, range_batches
 from pyspark_dledger.wire.planning import divided, limited
+from pyspark_dledger.wire.proof import Proof, check_proof
 from pyspark_dledger.wire.queue_range import Queue, QueueRange
 from pyspark_dledger.wire.read_errors import DataLossError
 
@@ -107,9 +108,10 @@ class MessageStreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerA
         if isinstance(limit, ReadMaxRows):
             ranges = limited(ranges, limit.max_rows)
         reached.update({part.queue: part.end for part in ranges})
+        proof = _proofs(bounds, before.proof, look)
         if before.next is not None and reached == known:
             return start  # to Spark this very text means that there is nothing new
-        return MessageOffset(reached, begin).to_json()
+        return MessageOffset(reached, begin, proof).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
         look = self._cluster()
@@ -151,6 +153,24 @@ def _check_ends(known: Mapping[Queue, int], bounds: Mapping[Queue, QueueBounds])
         if queue in bounds and bounds[queue].end < reached:
             advice = "what has the name now are other messages. Begin a new query with a new checkpoint"
             raise DataLossError("topic made again", queue, bounds[queue].end, reached, advice)
+
+
+def _proofs(queues: Iterable[Queue], before: Mapping[str, Proof], look: ClusterLook) -> dict[str, Proof]:
+    """By broker an entry that is committed now, as the ends are that were asked for before.
+
+    Raises LogRewrittenError where the entry of the last offset is another one now.
+    """
+    proofs = {}
+    for broker in sorted({queue.broker for queue in queues}):
+        bounds = look.committed_if_told(broker)
+        if bounds is None:
+            continue
+        if broker in before:
+            check_proof(broker, before[broker], bounds, look.proof_at)
+        proof = look.proof_at(broker, bounds.committed_index)
+        if proof is not None:
+            proofs[broker] = proof
+    return proofs
 
 
 def _resolved(

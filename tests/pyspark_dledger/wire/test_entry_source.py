@@ -10,12 +10,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from pyspark_dledger.option_values import OptionError
 from pyspark_dledger.schema import WIRE_ENTRY_COLUMN_NAMES
-from pyspark_dledger.wire.cluster_look import LogBounds
-from pyspark_dledger.wire.entry_offset import EntryOffset, LogRange, Proof, offset_from_json
+from pyspark_dledger.wire.entry_offset import EntryOffset, LogRange, offset_from_json
 from pyspark_dledger.wire.entry_options import entry_options
 from pyspark_dledger.wire.entry_source import EntryStreamReader
 from pyspark_dledger.wire.log_reader import LogTask
-from pyspark_dledger.wire.message_offset import OffsetError
+from pyspark_dledger.wire.proof import LogBounds, OffsetError, Proof
 from pyspark_dledger.wire.read_errors import DataLossError, LogRewrittenError
 
 ALL = ReadAllAvailable()

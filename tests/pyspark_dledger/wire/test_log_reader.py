@@ -11,9 +11,10 @@ from one_broker import OneBroker, send_fields
 
 from dledger.entry import parse_header
 from pyspark_dledger.wire import log_reader, patience
-from pyspark_dledger.wire.entry_offset import LogRange, Proof
+from pyspark_dledger.wire.entry_offset import LogRange
 from pyspark_dledger.wire.entry_options import LogOptions
 from pyspark_dledger.wire.log_reader import LogReader, LogTask, member_addresses
+from pyspark_dledger.wire.proof import Proof
 from pyspark_dledger.wire.read_errors import (
     DataLossError,
     LogRewrittenError,

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from pyspark_dledger.wire.message_offset import MessageOffset, OffsetError, offset_from_json, ranges_between
+from pyspark_dledger.wire.message_offset import MessageOffset, offset_from_json, ranges_between
+from pyspark_dledger.wire.proof import OffsetError
 from pyspark_dledger.wire.queue_range import Queue, QueueJsonError, QueueRange, queues_from_json
 
 A, B = Queue("T", "g0", 0), Queue("T", "g0", 1)

@@ -13,8 +13,9 @@ from pyspark_dledger.schema import MESSAGE_COLUMN_NAMES
 from pyspark_dledger.wire.cluster_look import QueueBounds
 from pyspark_dledger.wire.message_options import Subscription, message_options
 from pyspark_dledger.wire.message_source import MessageStreamReader
+from pyspark_dledger.wire.proof import LogBounds, Proof
 from pyspark_dledger.wire.queue_range import Queue, QueueRange
-from pyspark_dledger.wire.read_errors import DataLossError
+from pyspark_dledger.wire.read_errors import DataLossError, LogRewrittenError
 
 A, B, C = (Queue("T", "g0", number) for number in range(3))
 ALL = ReadAllAvailable()
@@ -29,6 +30,18 @@ class TableLook:
     ) -> None:
         self.table = bounds
         self._at_times = at_times or {}
+
+        self.log: LogBounds | None = None  # of g0; None: it gives no entries
+        self.chain_of_nine = 9
+
+    def committed_if_told(self, broker: str) -> LogBounds | None:
+        return self.log
+
+    def proof_at(self, broker: str, index: int) -> Proof | None:
+        assert self.log is not None
+        if index < self.log.begin_index - 1:
+            return None
+        return Proof(self.log.group_uuid, index, 1, self.chain_of_nine if index == 9 else index)
 
     def queues(self, subscription: Subscription) -> list[Queue]:
         return sorted(self.table)
@@ -168,6 +181,39 @@ def test_queue_that_has_gone_back_ends_the_query() -> None:
         DataLossError, match="topic made again: queue 0 of T at g0 has lost 4 messages, 6 to 9"
     ):
         reader.latestOffset(end, ALL)
+
+
+def test_offset_proves_the_log_that_was_read() -> None:
+    look = TableLook({A: (0, 10)})
+    look.log = LogBounds("u0", 0, 9)
+    reader = reader_of(look)
+    first = reader.latestOffset(reader.initialOffset(), ALL)
+    assert first["proof"] == {"g0": {"group": "u0", "index": 9, "term": 1, "chain": 9}}
+    look.log = LogBounds("u0", 5, 20)
+    assert reader.latestOffset(first, ALL) is first, "other topics make no batch"
+    look.table = {A: (0, 11)}
+    assert reader.latestOffset(first, ALL)["proof"]["g0"]["index"] == 20
+
+    look.chain_of_nine = 8
+    with pytest.raises(
+        LogRewrittenError, match="has read entry 9 of term 1 with chain 9 in group u0, and it is entry 9"
+    ):
+        reader.latestOffset(first, ALL)
+    look.log = LogBounds("u1", 5, 20)
+    with pytest.raises(LogRewrittenError, match="has read group u0, and this is u1"):
+        reader.latestOffset(first, ALL)
+
+
+def test_nothing_is_proved_by_an_entry_that_has_expired_or_a_broker_that_gives_none() -> None:
+    look = TableLook({A: (0, 10)})
+    look.log = LogBounds("u0", 0, 9)
+    reader = reader_of(look)
+    first = reader.latestOffset(reader.initialOffset(), ALL)
+    look.table = {A: (0, 11)}
+    look.log = LogBounds("u0", 30, 40)
+    assert reader.latestOffset(first, ALL)["proof"]["g0"]["index"] == 40
+    look.log = None
+    assert "proof" not in reader.latestOffset(first, ALL)
 
 
 def test_progress_tells_the_ends_of_the_cluster() -> None:

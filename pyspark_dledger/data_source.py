@@ -46,12 +46,25 @@ from pyspark_dledger.wire.entry_source import EntryReader as WireEntryReader
 from pyspark_dledger.wire.entry_source import EntryStreamReader
 from pyspark_dledger.wire.message_options import message_options
 from pyspark_dledger.wire.message_source import MessageReader, MessageStreamReader
+from verify.log.data_file import Layout
 from verify.replica import open_replicas
 from verify.work import UNIT_SIZE_MAX, DataRange, plan
 
 FORMAT_NAME: Final = "dledger"
 _OPTIONS: Final = frozenset(
-    {"path", "paths", "columns", "body", "topic", "index_from", "index_to", "partitions", "pushdown"}
+    {
+        "path",
+        "paths",
+        "view",
+        "columns",
+        "body",
+        "topic",
+        "index_from",
+        "index_to",
+        "until",
+        "partitions",
+        "pushdown",
+    }
 )
 
 
@@ -61,6 +74,7 @@ class ReadOptions:
     selection: Selection
     partitions: int | None = None  # about so many; None: of UNIT_SIZE_MAX bytes each
     pushdown: bool = False
+    until_committed: bool = False
 
 
 def read_options(options: Mapping[str, str]) -> ReadOptions:
@@ -68,6 +82,8 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     given = {name.lower(): value for name, value in options.items()}
     if unknown := sorted(given.keys() - _OPTIONS):
         raise OptionError(f"unknown option {unknown[0]!r}: there are {', '.join(sorted(_OPTIONS))}")
+    if choice(given, "view", ("entries", "messages")) == "messages":
+        raise OptionError("view messages is read from a cluster: say namesrv=host:port; files have entries")
     body = choice(given, "body", ("none", "stored", "inflated"))
     columns = COLUMN_NAMES
     if "columns" in given:
@@ -90,6 +106,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         ),
         number(given, "partitions", at_least=1),
         choice(given, "pushdown", ("false", "true")) == "true",
+        choice(given, "until", ("end", "committed")) == "committed",
     )
 
 
@@ -148,7 +165,10 @@ class EntryReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         for unit in partition.value or ():
-            yield from unit_batches(unit, self.options.selection)
+            selection = self.options.selection
+            if self.options.until_committed and unit.replica.layout is Layout.DLEDGER:
+                selection = up_to_index(selection, unit.replica.known_committed_index)
+            yield from unit_batches(unit, selection)
 
 
 class PushdownReader(EntryReader):
@@ -179,6 +199,11 @@ def _narrowed(selection: Selection, condition: Filter) -> Selection | None:
         case ("index",), int():
             return _index_narrowed(selection, condition, value)
     return None
+
+
+def up_to_index(selection: Selection, last_index: int) -> Selection:
+    index_to = selection.index_to
+    return replace(selection, index_to=last_index if index_to is None else min(index_to, last_index))
 
 
 def _index_narrowed(selection: Selection, condition: Filter, value: int) -> Selection:

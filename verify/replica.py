@@ -72,6 +72,11 @@ class Replica:
     index_file_mark: IndexFileMark | None = None
 
     @property
+    def known_committed_index(self) -> int:
+        """As far as the files say. -1: they say nothing."""
+        return max(self.applied_index, self.java_committed_index, self.told_committed_index)
+
+    @property
     def begin_pos(self) -> int:
         return self.data_files[0].base if self.data_files else 0
 

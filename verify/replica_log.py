@@ -78,5 +78,4 @@ def durable_index(replica: Replica) -> int:
     """What the replica's own small files say is surely in its log."""
     mark_index = replica.mark.index if replica.mark is not None else -1
     java_end = replica.java_end_index if replica.stopped_cleanly else -1
-    committed = max(replica.applied_index, replica.java_committed_index, replica.told_committed_index)
-    return max(mark_index, committed, java_end)
+    return max(mark_index, replica.known_committed_index, java_end)

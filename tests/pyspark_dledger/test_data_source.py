@@ -12,7 +12,7 @@ from golden_store import DLEDGER_STORE, NODES, SINGLE_STORES, expected
 from pyspark.sql import DataFrame, SparkSession
 
 from message.sys_flag import COMPRESSED_FLAG, clear_compressed_flag, compression_type
-from pyspark_dledger.data_source import OptionError, read_options
+from pyspark_dledger.data_source import EntryReader, OptionError, read_options
 from pyspark_dledger.schema import BODY, COLUMN_NAMES, SchemaError
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
@@ -140,6 +140,21 @@ def test_options_choose_columns_topic_and_indexes(spark: SparkSession, tmp_path:
     assert [row["index"] for row in rows(frame.orderBy("index"))] == [51, 54, 57, 60]
 
 
+@pytest.mark.parametrize(
+    ("said", "options", "last"),
+    [("41", {}, 119), ("41", {"until": "committed"}, 41), ("41", {"until": "committed", "index_to": "9"}, 9)],
+)
+def test_entries_that_may_still_be_cut_are_left_out_by_wish(
+    tmp_path: Path, said: str, options: dict[str, str], last: int
+) -> None:
+    log = make_log(tmp_path / "store")
+    (log.root / "dledger-n0" / "checkpoint").write_text(f"endIndex=119\ncommittedIndex={said}\n")
+    reader = EntryReader(read_options({"path": str(log.root), "columns": "index", **options}))
+    batches = [batch for task in reader.partitions() for batch in reader.read(task)]
+    found = [index for batch in batches for index in batch.column(0).to_pylist()]
+    assert sorted(found) == list(range(last + 1))
+
+
 def test_a_schema_of_ones_own_names_the_columns(spark: SparkSession, tmp_path: Path) -> None:
     log = make_log(tmp_path / "store", count=6)
     reader = spark.read.format("dledger").schema("`index` bigint, topic string")
@@ -192,6 +207,8 @@ def test_a_directory_without_a_replica_is_named(spark: SparkSession, tmp_path: P
         ({"path": "d", "colums": "pos"}, "unknown option 'colums': there are body, columns"),
         ({"path": "d", "body": "gzip"}, "one of none, stored, inflated"),
         ({"path": "d", "index_from": "-1"}, "a whole number of at least 0"),
+        ({"path": "d", "until": "now"}, "it is one of end, committed"),
+        ({"path": "d", "view": "messages"}, "view messages is read from a cluster"),
         ({"path": "d", "partitions": "0"}, "a whole number of at least 1"),
         ({"path": "d", "pushdown": "yes"}, "it is one of false, true"),
     ],

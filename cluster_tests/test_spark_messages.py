@@ -143,6 +143,7 @@ def test_batch_that_is_done_again_has_the_same_rows(
 def test_topic_that_is_made_again_ends_the_query(
     spark: SparkSession, shared_namesrv: str, tmp_path: Path
 ) -> None:
+    # RocketMQ's brokers begin at 0 again.
     make_topic(shared_namesrv, "Gone")
     send(shared_namesrv, "Gone", bodies(0, 40))
     stream = Stream(spark, shared_namesrv, tmp_path, subscribe="Gone", startingOffsets="earliest")
@@ -153,7 +154,7 @@ def test_topic_that_is_made_again_ends_the_query(
     send(shared_namesrv, "Gone", bodies(60, 80))
     with pytest.raises(
         StreamingQueryException,
-        match=r"topic made again: queue \d of Gone at \S+ has lost 5 messages, 10 to 14",
+        match=r"topic made again: queue \d of Gone at \S+ has lost 5 messages, (10 to 14|5 to 9)",
     ):
         stream.run()
 

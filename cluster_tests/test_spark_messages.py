@@ -202,6 +202,42 @@ def test_entries_over_the_wire_are_those_in_the_files_of_a_replica(
     assert {row["index"]: row["digest"] for row in found} == {at: digests[at] for at in range(len(found))}
 
 
+def test_rows_become_messages(spark: SparkSession, shared_namesrv: str) -> None:
+    make_topic(shared_namesrv, "Rows")
+    numbers = spark.range(200, numPartitions=3).selectExpr(
+        "cast(id as string) body", "concat('k', id) keys", "if(id % 2 = 0, 'even', 'odd') tags",
+        "concat('s', id % 5) sharding_key", "map('third', cast(id div 3 as string)) properties",
+    )  # fmt: skip
+    write = numbers.write.format("dledger").mode("append").options(namesrv=shared_namesrv, topic="Rows")
+    write.save()
+    found = rows(read(spark, shared_namesrv, subscribe="Rows"))
+    assert sorted(row["body"] for row in found) == sorted(bodies(0, 200))
+    assert len({row["uniq_key"] for row in found}) == 200
+    for row in found:
+        number = int(row["body"])
+        assert (row["keys"], row["tags"]) == (f"k{number}", "odd" if number % 2 else "even")
+        assert dict(row["properties"])["third"] == str(number // 3)
+    queues = {(number % 5, row["queue_id"]) for row in found if (number := int(row["body"])) >= 0}
+    assert len(queues) == 5, "rows with one key are in one queue"
+
+
+def test_repeated_batch_of_a_stream_has_the_same_ids(
+    spark: SparkSession, shared_namesrv: str, tmp_path: Path
+) -> None:
+    for topic in ("From", "To"):
+        make_topic(shared_namesrv, topic)
+    send(shared_namesrv, "From", bodies(0, 60))
+    stream = Stream(spark, shared_namesrv, tmp_path, subscribe="From", startingOffsets="earliest")
+    for _ in range(2):
+        query = stream.frame().select("body", "keys").writeStream.format("dledger").queryName("copy")
+        options = {"namesrv": shared_namesrv, "topic": "To", "checkpointLocation": str(stream.checkpoint)}
+        query.options(**options).trigger(availableNow=True).start().awaitTermination()
+        stream.lose_commit(0)
+    found = rows(read(spark, shared_namesrv, subscribe="To"))
+    assert {row["body"] for row in found} == set(bodies(0, 60))
+    assert (len(found), len({row["uniq_key"] for row in found})) == (120, 60)
+
+
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.long)])
 def test_stream_has_each_acknowledged_message_once_while_leaders_are_killed(
     spark: SparkSession, cluster: LocalCluster, tmp_path: Path, kills: int
@@ -230,14 +266,16 @@ class Stream:
 
     def __init__(self, spark: SparkSession, namesrv: str, directory: Path, **options: str) -> None:
         self.table = directory / "table"
-        self._checkpoint = directory / "checkpoint"
+        self.checkpoint = directory / "checkpoint"
         self._spark = spark
         columns = ",".join(["keys", *PLACE])
         self._options = {"namesrv": namesrv, "columns": columns, **options}
 
+    def frame(self) -> DataFrame:
+        return self._spark.readStream.format("dledger").options(**self._options).load()
+
     def writer(self) -> DataStreamWriter:
-        frame = self._spark.readStream.format("dledger").options(**self._options).load()
-        return frame.writeStream.format("parquet").option("checkpointLocation", str(self._checkpoint))
+        return self.frame().writeStream.format("parquet").option("checkpointLocation", str(self.checkpoint))
 
     def run(self, name: str = "pydledger") -> list[int]:
         """Rows of each batch until all is read that is there now."""
@@ -255,7 +293,7 @@ class Stream:
         query.awaitTermination()
 
     def lose_commit(self, number: int) -> None:
-        for path in (self._checkpoint / "commits").glob(f"*{number}*"):
+        for path in (self.checkpoint / "commits").glob(f"*{number}*"):
             path.unlink()
 
     def read(self) -> DataFrame:

@@ -18,6 +18,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
     EqualTo,
     Filter,
     GreaterThan,
@@ -45,6 +47,7 @@ from pyspark_dledger.wire.entry_options import entry_options
 from pyspark_dledger.wire.entry_source import EntryReader as WireEntryReader
 from pyspark_dledger.wire.entry_source import EntryStreamReader
 from pyspark_dledger.wire.message_options import message_options
+from pyspark_dledger.wire.message_sink import MessageStreamWriter, MessageWriter, sink_options
 from pyspark_dledger.wire.message_source import MessageReader, MessageStreamReader
 from verify.log.data_file import Layout
 from verify.replica import open_replicas
@@ -140,6 +143,14 @@ class DledgerDataSource(DataSource):
         if view_of(self.options) == "messages":
             return MessageStreamReader(message_options(self.options, names, is_stream=True))
         return EntryStreamReader(entry_options(self.options, names, is_stream=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        if overwrite:
+            raise OptionError("mode overwrite: messages of a topic cannot be replaced, say mode('append')")
+        return MessageWriter(sink_options(self.options, schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 (Spark's name)
+        return MessageStreamWriter(sink_options(self.options, schema))
 
 
 def _wire_reader(options: Mapping[str, str], columns: Sequence[str]) -> DataSourceReader:

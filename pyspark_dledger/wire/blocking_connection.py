@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from time import monotonic
 from types import TracebackType
 from typing import Final, Self
@@ -54,16 +54,25 @@ class BlockingConnection:
 
     def send(self, code: RequestCode, fields: Mapping[str, str]) -> int:
         """Returns the opaque of the answer that will come. Raises RemotingClosedError, RemotingTimeoutError."""
-        self._opaque = opaque = (self._opaque + 1) & _OPAQUE_MAX
-        frame = request(code, dict(fields), opaque=opaque, serialize_type=SerializeType.ROCKETMQ).encode()
+        return self.send_many(code, [(fields, b"")])[0]
+
+    def send_many(self, code: RequestCode, requests: Iterable[tuple[Mapping[str, str], bytes]]) -> list[int]:
+        """Sends fields and body of each in one write. Returns and raises as `send`."""
+        opaques: list[int] = []
+        frames: list[bytes] = []
+        for fields, body in requests:
+            self._opaque = opaque = (self._opaque + 1) & _OPAQUE_MAX
+            opaques.append(opaque)
+            command = request(code, dict(fields), body, opaque=opaque, serialize_type=SerializeType.ROCKETMQ)
+            frames.append(command.encode())
         try:
             self._socket.settimeout(self._timeout_s)
-            self._socket.sendall(frame)
+            self._socket.sendall(b"".join(frames))
         except TimeoutError as error:
             raise RemotingTimeoutError(f"{self.address}: the peer takes no bytes") from error
         except OSError as error:
             raise RemotingClosedError(f"{self.address}: {error.strerror or error}") from error
-        return opaque
+        return opaques
 
     def receive(self, timeout_s: float) -> RemotingCommand:
         """The next answer, whichever request it is of.

@@ -1,4 +1,4 @@
-"""Why messages of a range cannot be read. What may pass by itself is waited for, and none of these."""
+"""Why messages cannot be read or sent. What may pass by itself is waited for, and is none of these."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pyspark_dledger.wire.queue_range import Queue
 
 
 class ReadError(Exception):
-    """Base of what a read over the wire ends in."""
+    """Base of what a read or write over the wire ends in."""
 
 
 class PullRefusedError(ReadError):
@@ -38,6 +38,14 @@ class DataLossError(ReadError):
 
 class LogRewrittenError(ReadError):
     """An entry that was committed has become another: what was read before belongs to another log."""
+
+
+class RowError(ReadError):
+    """A row cannot be a message. The text says which row, and why."""
+
+
+class SendRefusedError(ReadError):
+    """A broker answers that it will never take this message, in its own words."""
 
 
 class MissingMessagesError(ReadError):

@@ -22,7 +22,8 @@ ROOT = Path(__file__).parent.parent.parent
 # They need Spark or Arrow; the last of them is the driver's.
 ABOUT_SPARK = {
     "arrow_batches", "data_source", "entry_columns", "entry_rows", "entry_source", "message_columns", "message_rows",
-    "message_source", "progress_committer", "property_columns", "spark_runner", "cluster_look",
+    "message_sink", "message_source", "progress_committer", "property_columns", "row_messages", "spark_runner",
+    "cluster_look",
 }  # fmt: skip
 
 

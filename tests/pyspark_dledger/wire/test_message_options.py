@@ -17,8 +17,10 @@ from pyspark_dledger.wire.message_options import (
     Subscription,
     message_options,
 )
+from pyspark_dledger.wire.message_sink import SINK_OPTIONS
 from pyspark_dledger.wire.planning import TaskSizes
 from pyspark_dledger.wire.queue_range import Queue
+from pyspark_dledger.wire.row_messages import SINK_COLUMNS
 
 A, B = Queue("T", "g0", 0), Queue("T", "g0", 1)
 EARLIEST, LATEST = Place(PlaceKind.EARLIEST), Place(PlaceKind.LATEST)
@@ -121,4 +123,6 @@ def test_stream_has_no_end() -> None:
 
 def test_page_has_every_option() -> None:
     page = (Path(__file__).parents[3] / "docs" / "pipeline.md").read_text(encoding="utf-8")
-    assert [name for name in (*OPTIONS, *ENTRY_OPTIONS) if f"`{name}`" not in page] == []
+    assert [
+        name for name in (*OPTIONS, *ENTRY_OPTIONS, *SINK_OPTIONS, *SINK_COLUMNS) if f"`{name}`" not in page
+    ] == []

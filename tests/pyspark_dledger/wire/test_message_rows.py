@@ -215,7 +215,7 @@ def test_large_ranges_come_in_several_batches(monkeypatch: pytest.MonkeyPatch) -
 
 def test_workers_load_no_event_loop() -> None:
     code = (
-        "import sys, pyspark_dledger.wire.message_rows; "
+        "import sys, pyspark_dledger.wire.message_rows, pyspark_dledger.wire.message_sender; "
         "print([name for name in ('asyncio', 'uvloop', 'mqclient', 'pyspark') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -6,7 +6,6 @@ where it is needed, for workers load this module, too.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -31,8 +30,6 @@ from pyspark_dledger.wire.read_errors import DataLossError
 
 if TYPE_CHECKING:
     from pyspark_dledger.wire.cluster_look import ClusterLook, QueueBounds
-
-log = logging.getLogger(__name__)
 
 
 class _RangeReader:
@@ -80,6 +77,7 @@ class MessageStreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerA
         self._open = ExitStack()
         self._look: ClusterLook | None = None
         self._last_ends: Mapping[Queue, int] | None = None  # of an AvailableNow run
+        self._seen_ends: Mapping[Queue, int] | None = None  # when the last batch was planned
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
         count_max = self.options.offsets_per_trigger
@@ -96,6 +94,7 @@ class MessageStreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerA
         known = before.next or {}
         bounds = look.bounds(self._queues(look))
         _check_ends(known, bounds)
+        self._seen_ends = {queue: bound.end for queue, bound in bounds.items()}
         new = {queue: bound for queue, bound in bounds.items() if queue not in known}
         # A queue that comes later begins at its first message, for that came later, too.
         starting = options.starting if before.next is None else Bound(Place(PlaceKind.EARLIEST))
@@ -114,14 +113,10 @@ class MessageStreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerA
         return MessageOffset(reached, begin, proof).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
-        look = self._cluster()
-        bounds = look.bounds(look.queues(self.options.subscription))
-        return MessageOffset({queue: bound.end for queue, bound in bounds.items()}).to_json()
+        return MessageOffset(self._seen_ends or self._ends_now()).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
-        look = self._cluster()
-        bounds = look.bounds(look.queues(self.options.subscription))
-        self._last_ends = {queue: bound.end for queue, bound in bounds.items()}
+        self._last_ends = self._ends_now()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Raises OffsetError."""
@@ -137,6 +132,11 @@ class MessageStreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerA
             pull = self.options.pull
             self._look = self._open.enter_context(ClusterLook(pull.namesrv, pull.timeout_ms))
         return self._look
+
+    def _ends_now(self) -> dict[Queue, int]:
+        look = self._cluster()
+        bounds = look.bounds(look.queues(self.options.subscription))
+        return {queue: bound.end for queue, bound in bounds.items()}
 
     def _queues(self, look: ClusterLook) -> list[Queue]:
         if self._last_ends is not None:

@@ -92,7 +92,7 @@ class MessageStreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerA
         options, look = self.options, self._cluster()
         before = offset_from_json(start)
         known = before.next or {}
-        bounds = look.bounds(self._queues(look))
+        bounds = look.bounds(self._queues(look, known))
         _check_ends(known, bounds)
         self._seen_ends = {queue: bound.end for queue, bound in bounds.items()}
         new = {queue: bound for queue, bound in bounds.items() if queue not in known}
@@ -138,13 +138,16 @@ class MessageStreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerA
         bounds = look.bounds(look.queues(self.options.subscription))
         return {queue: bound.end for queue, bound in bounds.items()}
 
-    def _queues(self, look: ClusterLook) -> list[Queue]:
-        if self._last_ends is not None:
-            return sorted(self._last_ends)  # what is there later belongs to the next run
-        return look.queues(self.options.subscription)
+    def _queues(self, look: ClusterLook, known: Mapping[Queue, int]) -> list[Queue]:
+        """Those that are read now, and those that their topics have lost: a task finds out what is gone with them."""
+        last = self._last_ends  # what is there later belongs to the next run
+        queues = look.queues(self.options.subscription) if last is None else list(last)
+        # A NameServer that has just started does not know each broker. One that it knows has told all of its queues.
+        told = {(queue.topic, queue.broker) for queue in queues}
+        return sorted({*queues, *(queue for queue in known if (queue.topic, queue.broker) in told)})
 
     def _end_of(self, queue: Queue, end: int) -> int:
-        return end if self._last_ends is None else self._last_ends[queue]
+        return end if self._last_ends is None else self._last_ends.get(queue, end)
 
 
 def _check_ends(known: Mapping[Queue, int], bounds: Mapping[Queue, QueueBounds]) -> None:

@@ -182,7 +182,7 @@ class QueueReader:
     def _refuse(self, answer: RemotingCommand) -> None:
         queue = self._part.queue
         if answer.code in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER):
-            advice = f"{self._address} answers {_said(answer)}. Begin a new query with a new checkpoint"
+            advice = f"{self._address} answers {_said(answer)}. Make it again, or begin a query with a new checkpoint"
             raise DataLossError("queue gone", queue, self._position, self._part.end, advice)
         raise PullRefusedError(f"{queue}: {self._address} answers {_said(answer)}")
 

@@ -30,7 +30,7 @@ class TableLook:
     ) -> None:
         self.table = bounds
         self._at_times = at_times or {}
-
+        self.taken_from_topics: set[Queue] = set()  # the broker has their messages still
         self.log: LogBounds | None = None  # of g0; None: it gives no entries
         self.chain_of_nine = 9
 
@@ -44,7 +44,7 @@ class TableLook:
         return Proof(self.log.group_uuid, index, 1, self.chain_of_nine if index == 9 else index)
 
     def queues(self, subscription: Subscription) -> list[Queue]:
-        return sorted(self.table)
+        return sorted(self.table.keys() - self.taken_from_topics)
 
     def bounds(self, queues: Collection[Queue]) -> dict[Queue, QueueBounds]:
         return {queue: QueueBounds(*self.table[queue]) for queue in queues}
@@ -116,14 +116,30 @@ def test_topic_that_comes_after_the_start_is_read_whole() -> None:
 
 def test_queue_that_is_away_stays_where_it_is() -> None:
     """A NameServer that has just started knows some brokers and not the others."""
-    look = TableLook({A: (0, 10), B: (0, 10)})
+    away = Queue("T", "g1", 0)
+    look = TableLook({A: (0, 10), away: (0, 10)})
     reader = reader_of(look, startingOffsets="earliest")
     first = reader.latestOffset(reader.initialOffset(), ALL)
     look.table = {A: (0, 12)}
     second = reader.latestOffset(first, ALL)
     assert tasks(reader, first, second) == [QueueRange(A, 10, 12)]
-    look.table = {A: (0, 12), B: (0, 13)}
-    assert tasks(reader, second, reader.latestOffset(second, ALL)) == [QueueRange(B, 10, 13)]
+    look.table = {A: (0, 12), away: (0, 13)}
+    assert tasks(reader, second, reader.latestOffset(second, ALL)) == [QueueRange(away, 10, 13)]
+
+
+@pytest.mark.parametrize("is_available_now", [False, True])
+def test_what_waits_in_a_queue_that_its_topic_has_lost_is_planned_for_a_task_to_name(
+    is_available_now: bool,
+) -> None:
+    look = TableLook({A: (0, 10), B: (0, 10)})
+    reader = reader_of(look, startingOffsets="earliest")
+    first = reader.latestOffset(reader.initialOffset(), ALL)
+    look.taken_from_topics = {B}
+    if is_available_now:
+        reader.prepareForTriggerAvailableNow()
+    assert reader.latestOffset(first, ALL) is first, "all of it was read"
+    look.table = {A: (0, 10), B: (0, 13)}
+    assert tasks(reader, first, reader.latestOffset(first, ALL)) == [QueueRange(B, 10, 13)]
 
 
 def test_batches_have_their_limit_and_lack_nothing() -> None:

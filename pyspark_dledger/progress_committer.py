@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
+from uuid import UUID
 
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -52,6 +54,8 @@ class ProgressCommitter(StreamingQueryListener):
         self._group = group
         self._query_name = query_name
         self._committed: dict[Queue, int] = {}
+        self._running: set[UUID] = set()  # runs of the query
+        self._changed = threading.Condition()  # Spark calls in a thread of its own
 
     def __enter__(self) -> Self:
         self._look.__enter__()
@@ -60,10 +64,16 @@ class ProgressCommitter(StreamingQueryListener):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is None:
+            # Spark tells what has happened a moment later: the last batch of a run that has just ended, too.
+            with self._changed:
+                self._changed.wait_for(lambda: not self._running, _TIMEOUT_MS / 1000)
         self._look.__exit__(kind, error, trace)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 (Spark's name)
-        pass
+        if event.name == self._query_name:
+            with self._changed:
+                self._running.add(event.runId)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 (Spark's name)
         if event.progress.name == self._query_name:
@@ -74,7 +84,9 @@ class ProgressCommitter(StreamingQueryListener):
         pass
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 (Spark's name)
-        pass
+        with self._changed:
+            self._running.discard(event.runId)
+            self._changed.notify_all()
 
     def commit(self, end_offset: str) -> None:
         """Commits the end of a batch, if it is one of messages. Where that fails, a line in the log says so."""

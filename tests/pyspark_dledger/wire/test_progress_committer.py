@@ -1,7 +1,11 @@
 """A group is told how far a query is: only what has changed, and again what could not be told."""
 
 import json
+import threading
 from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -25,6 +29,9 @@ class NotingLook:
             raise NoMasterError("no leader now")
         self.told.append(dict(offsets))
 
+    def __exit__(self, *_: object) -> None:
+        self.is_away = True
+
 
 def test_group_is_told_what_has_changed(caplog: pytest.LogCaptureFixture) -> None:
     committer, look = ProgressCommitter("127.0.0.1:9876", "spark", "orders"), NotingLook()
@@ -41,6 +48,27 @@ def test_group_is_told_what_has_changed(caplog: pytest.LogCaptureFixture) -> Non
     look.is_away = False
     commit({A: 10, B: 3})
     assert look.told == [{A: 5, B: 2}, {A: 9}, {A: 10, B: 3}]
+
+
+def test_last_batch_is_told_although_spark_says_it_after_the_query_has_ended() -> None:
+    committer, look = ProgressCommitter("127.0.0.1:9876", "spark", "orders"), NotingLook()
+    committer._look = look  # type: ignore[assignment]
+    run: Any = SimpleNamespace(name="orders", runId=uuid4())
+    end = json.dumps(MessageOffset({A: 5}, {A: 0}).to_json())
+    progress: Any = SimpleNamespace(
+        progress=SimpleNamespace(name="orders", sources=[SimpleNamespace(endOffset=end)])
+    )
+    committer.onQueryStarted(run)
+
+    def tell() -> None:
+        committer.onQueryProgress(progress)
+        committer.onQueryTerminated(run)
+
+    spark = threading.Thread(target=tell)
+    spark.start()
+    committer.__exit__(None, None, None)
+    spark.join()
+    assert look.told == [{A: 5}]
 
 
 @pytest.mark.parametrize("end", ["null", "7", '{"logOffset": 3}', "no JSON", '{"v": 1}'])

@@ -170,6 +170,8 @@ def test_group_shows_how_far_a_query_is_the_last_batch_included(
         stream.run("lagging")
     spark.streams.removeListener(committer)
     assert lags(shared_namesrv, "spark-lag", "Lag") == [0] * QUEUES
+    # By its route Java's mqadmin finds who knows the group's progress.
+    wait_for(lambda: has_route(shared_namesrv, "%RETRY%spark-lag"), 30, "the group's retry topic")
     send(shared_namesrv, "Lag", bodies(50, 58))
     assert sum(lags(shared_namesrv, "spark-lag", "Lag")) == 8
 
@@ -333,6 +335,17 @@ def send(namesrv: str, topic: str, numbers: list[bytes]) -> Places:
         return found
 
     return asyncio.run(sent())
+
+
+def has_route(namesrv: str, topic: str) -> bool:
+    async def route() -> bool:
+        async with Admin(namesrv) as admin:
+            return bool(await admin.topics.route(topic))
+
+    try:
+        return asyncio.run(route())
+    except AdminError:
+        return False
 
 
 def lags(namesrv: str, group: str, topic: str) -> list[int]:

@@ -7,6 +7,7 @@ it needs mqclient, and so an event loop.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from time import monotonic
@@ -15,7 +16,9 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from dledger.entry import GENESIS_CHAIN, parse_header
 from message.names import SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS, is_retry_or_dlq_topic
+from message.tags import SUB_ALL
 from mqclient.client_api import ClientApi
+from mqclient.client_instance import local_ip
 from mqclient.errors import (
     BrokerResponseError,
     MQClientError,
@@ -32,7 +35,7 @@ from pyspark_dledger.wire.message_options import Subscription
 from pyspark_dledger.wire.proof import LogBounds, Proof
 from pyspark_dledger.wire.queue_range import Queue
 from pyspark_dledger.wire.read_errors import ReadTimeoutError
-from remoting.bodies.bodies import ClusterInfo
+from remoting.bodies.bodies import ClusterInfo, ConsumerData, HeartbeatData, SubscriptionData
 from remoting.client import RemotingClient
 from remoting.codes import ResponseCode
 
@@ -69,6 +72,7 @@ class ClusterLook:
         self._namesrv = namesrv
         self._thread = LoopThread("pyspark-dledger")
         self._remoting: RemotingClient | None = None
+        self._greeted: set[tuple[str, str]] = set()  # consumer groups and brokers
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -99,6 +103,10 @@ class ClusterLook:
 
     def commit(self, group: str, offsets: Mapping[Queue, int]) -> None:
         """Returns when the group has them: on disk at a majority, where the brokers' flush mode says so."""
+        brokers = {(group, queue.broker): queue for queue in offsets}
+        strangers = [queue for broker, queue in brokers.items() if broker not in self._greeted]
+        self._of_each(strangers, lambda queue: self._greet(group, queue))
+        self._greeted |= brokers.keys()
         self._of_each(offsets, lambda queue: self._commit(group, queue, offsets[queue]))
 
     def groups(self, names: Collection[str]) -> list[str]:
@@ -175,6 +183,17 @@ class ClusterLook:
 
     async def _offset_at(self, queue: Queue, time_ms: int) -> int:
         return await self._api.search_offset(await self._leader(queue), MessageQueue(*queue), time_ms)
+
+    async def _greet(self, group: str, queue: Queue) -> None:
+        """Comes to the queue's broker as a consumer of the group, and goes. So the group gets its retry topic, by whose
+        route RocketMQ's tools find the brokers that know its offsets.
+        """
+        address = await self._leader(queue)
+        subscription = SubscriptionData(topic=queue.topic, sub_string=SUB_ALL)
+        consumer = ConsumerData(group_name=group, subscription_data_set=[subscription])
+        client_id = f"{local_ip()}@{os.getpid()}"
+        await self._api.heartbeat(address, HeartbeatData(client_id=client_id, consumer_data_set=[consumer]))
+        await self._api.unregister(address, client_id, consumer_group=group)
 
     async def _commit(self, group: str, queue: Queue, offset: int) -> None:
         address = await self._leader(queue)

@@ -288,7 +288,9 @@ def request_types(p: Processors) -> tuple[RequestType, ...]:
             p.membership.remove_member, cluster(UPDATE), is_noted=True),
         row(Code.SCRUB, admin_headers.ScrubRequestHeader, p.scrub.scrub, cluster(UPDATE)),
         row(Code.REPAIR_STATUS, NO_HEADER, p.repair.get_status, cluster(GET)),
-        row(Code.GET_ENTRIES, admin_headers.GetEntriesRequestHeader, p.entries.get_entries, cluster(GET)),
+        # The log has the secrets of users.
+        row(Code.GET_ENTRIES, admin_headers.GetEntriesRequestHeader, p.entries.get_entries, cluster(UPDATE)),
+        row(Code.GET_ENTRY_HEAD, admin_headers.GetEntryHeadRequestHeader, p.entries.get_head, cluster(GET)),
         # Users and policies
         row_with_body(Code.AUTH_CREATE_USER, auth_headers.CreateUserRequestHeader, auth_bodies.UserInfo,
             p.access.create_user, cluster(UPDATE), lane=Lane.LEADER),

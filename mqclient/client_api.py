@@ -22,7 +22,7 @@ from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import RemotingError, RemotingHeaderError
 from remoting.frame.command import request
-from remoting.headers.admin_headers import GetEntriesRequestHeader, GetEntriesResponseHeader
+from remoting.headers.admin_headers import GetEntriesResponseHeader, GetEntryHeadRequestHeader
 from remoting.headers.headers import decode, to_ext_fields
 
 # Short: a NameServer answers from memory, and the next one may be well.
@@ -160,12 +160,14 @@ class ClientApi:
         fields = _queue_fields(queue) | {"consumerGroup": group, "commitOffset": str(offset)}
         await self.call(address, RequestCode.UPDATE_CONSUMER_OFFSET, fields)
 
-    async def entries(
-        self, address: str, begin_index: int, max_bytes: int
+    async def entry_head(
+        self, address: str, index: int
     ) -> tuple[GetEntriesResponseHeader, bytes | memoryview]:
-        """Of the replicated log as this member has it, up to the commit that it knows of."""
-        header = GetEntriesRequestHeader(begin_index=begin_index, max_bytes=max_bytes)
-        answer = await self.call(address, RequestCode.GET_ENTRIES, to_ext_fields(header))
+        """Bounds of the replicated log as this member has it, and the header of an entry up to the commit that it knows
+        of; empty if there is none.
+        """
+        header = GetEntryHeadRequestHeader(index=index)
+        answer = await self.call(address, RequestCode.GET_ENTRY_HEAD, to_ext_fields(header))
         try:
             told = decode(GetEntriesResponseHeader, dict(answer.fields))
         except RemotingHeaderError as error:

@@ -207,6 +207,7 @@ class RequestCode(IntEnum):
     EXPLAIN_ACCESS = 52009
     GET_ENTRIES = 52010
     CHECK_ACCESS = 52011  # a proxy asks for a client
+    GET_ENTRY_HEAD = 52012
     CONFIRM_REGISTRATION = 52003  # a NameServer asks a broker whose registration is contested; oneway
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051

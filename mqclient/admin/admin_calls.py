@@ -51,7 +51,7 @@ READS = frozenset(
         RequestCode.GET_CONSUMER_CONNECTION_LIST,
         RequestCode.GET_CONSUMER_RUNNING_INFO,
         RequestCode.GET_CONSUME_STATS,
-        RequestCode.GET_ENTRIES,
+        RequestCode.GET_ENTRY_HEAD,
         RequestCode.GET_KV_CONFIG,
         RequestCode.GET_MAX_OFFSET,
         RequestCode.GET_MIN_OFFSET,

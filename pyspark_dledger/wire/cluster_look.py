@@ -206,22 +206,22 @@ class ClusterLook:
         return sorted(names or known)
 
     async def _committed(self, broker: str) -> LogBounds:
-        told, _ = await self._api.entries(await self._leader_of_group(broker), _INDEX_MAX, 0)
+        told, _ = await self._api.entry_head(await self._leader_of_group(broker), _INDEX_MAX)
         return LogBounds(told.group_uuid, told.ledger_begin_index, told.committed_index)
 
     async def _proof_at(self, broker: str, index: int) -> Proof | None:
         address = await self._leader_of_group(broker)
-        told, entries = await self._api.entries(address, max(index, 0), 0)
+        told, head = await self._api.entry_head(address, max(index, 0))
         if index + 1 == told.ledger_begin_index:
             if told.committed_index <= index:
                 return Proof(told.group_uuid, index, -1, GENESIS_CHAIN)  # nothing was ever committed
-            following, _ = await self._api.entries(address, index + 1, 0)
+            following, _ = await self._api.entry_head(address, index + 1)
             return Proof(told.group_uuid, index, -1, following.previous_chain)
         if index < told.ledger_begin_index:
             return None
-        if not entries:
+        if not head:
             raise NoMasterError(f"{address} does not know yet that entry {index} is committed")
-        header = parse_header(entries)
+        header = parse_header(head)
         return Proof(told.group_uuid, index, header.term, header.chain_crc)
 
     async def _leader_of_group(self, broker: str) -> str:

@@ -23,6 +23,12 @@ class GetEntriesRequestHeader(RpcRequestHeader, kw_only=True):
     max_bytes: Int32
 
 
+class GetEntryHeadRequestHeader(RpcRequestHeader, kw_only=True):
+    """Answered as GET_ENTRIES, with the header of the entry at `index` alone: nothing of what the log holds."""
+
+    index: Int64
+
+
 class GetEntriesResponseHeader(CommandHeader, kw_only=True):
     """Whole entries follow as the body: from the one asked for to `last_index`, which is one less where there is none.
 

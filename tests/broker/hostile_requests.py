@@ -304,6 +304,7 @@ def sound_requests(message_id: str = "00" * 16) -> dict[int, Sound]:
         RequestCode.SCRUB: Sound({"begin": "true"}),
         RequestCode.REPAIR_STATUS: Sound(),
         RequestCode.GET_ENTRIES: Sound({"beginIndex": "0", "maxBytes": "1000"}),
+        RequestCode.GET_ENTRY_HEAD: Sound({"index": "0"}),
         RequestCode.LIST_MEMBERS: Sound(),
         RequestCode.ADD_MEMBER: Sound(
             {"memberId": "n0", "address": "127.0.0.1:1"}, code=ResponseCode.INVALID_PARAMETER

@@ -90,6 +90,7 @@ ADMINISTRATION = {
     RequestCode.ADD_MEMBER,
     RequestCode.REMOVE_MEMBER,
     RequestCode.SCRUB,
+    RequestCode.GET_ENTRIES,
     RequestCode.AUTH_CREATE_USER,
     RequestCode.AUTH_UPDATE_USER,
     RequestCode.AUTH_DELETE_USER,

@@ -6,7 +6,14 @@ import pytest
 from one_broker import OneBroker, send_fields
 from test_send_message import SEND, create
 
-from dledger.entry import GENESIS_CHAIN, EntryKind, VerifiedRange, parse_header, verify_entries
+from dledger.entry import (
+    ENTRY_HEADER_SIZE,
+    GENESIS_CHAIN,
+    EntryKind,
+    VerifiedRange,
+    parse_header,
+    verify_entries,
+)
 from remoting.codes import RequestCode, ResponseCode
 from remoting.headers.admin_headers import GetEntriesResponseHeader
 from remoting.headers.headers import decode
@@ -55,6 +62,14 @@ def test_reader_gets_the_whole_log_as_a_chain(broker: OneBroker) -> None:
 def test_one_entry_comes_whatever_its_size(broker: OneBroker) -> None:
     told, entries = get(broker, 5, 0)
     assert (told.last_index, parse_header(entries).index, parse_header(entries).size) == (5, 5, len(entries))
+
+
+def test_head_of_an_entry_comes_alone(broker: OneBroker) -> None:
+    told, entries = get(broker, 5, 0)
+    answer = broker.ask(RequestCode.GET_ENTRY_HEAD, {"index": "5"})
+    assert decode(GetEntriesResponseHeader, answer.ext_fields) == told
+    assert bytes(answer.body) == entries[:ENTRY_HEADER_SIZE]
+    assert parse_header(bytes(answer.body)).index == 5
 
 
 @pytest.mark.parametrize("begin", [10_000, 1 << 62])

@@ -41,6 +41,7 @@ RECORD_HEADS: Final = (_head(8, 8), _head(20, 8), _head(8, 20), _head(20, 20))
 HOSTS_V6_MASK: Final = 0x30
 HOSTS_V6_SHIFT: Final = 4
 RECORD_HEAD_V4: Final = RECORD_HEADS[0]
+QUEUE_OFFSET_AT: Final = 20
 SYS_FLAG_AT: Final = 36
 # Lengths of topic (V1) and properties behind an IPv4 head: what every record has at least.
 RECORD_SIZE_MIN: Final = RECORD_HEAD_V4.size + 1 + 2

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Final, Self
 
+from message.record_layout import QUEUE_OFFSET_AT
 from message.sys_flag import pull_sys_flag
 from pyspark_dledger.wire.blocking_connection import BlockingConnection
 from pyspark_dledger.wire.message_options import PullOptions
@@ -135,6 +136,11 @@ class QueueReader:
         if reached <= self._position:
             raise NotNowError(f"{self._address} does not go on from offset {self._position}: {_said(answer)}")
         if self._options.wants_all:
+            first = _first_offset(answer) if code == ResponseCode.SUCCESS else reached
+            if first > self._position:
+                # Brokers pass over a message whose data file is gone, before their bounds say so.
+                self._pass_over(first, f"{self._address} has nothing before {first}")
+                return b""
             brought = reached - self._position
             if not self._step or brought < count:
                 self._step = brought
@@ -160,22 +166,25 @@ class QueueReader:
             )  # fmt: skip
 
     def _judge_moved(self, answer: RemotingCommand) -> None:
-        """Passes over what has expired if the user wants that. Raises DataLossError."""
-        queue, position, end = self._part.queue, self._position, self._part.end
+        """Raises DataLossError."""
         begin = _number(answer, "minOffset")
-        if not position < begin:
+        if not self._position < begin:
             raise DataLossError(
-                "topic made again", queue, position, end,
+                "topic made again", self._part.queue, self._position, self._part.end,
                 f"the queue ends at {_number(answer, 'maxOffset')} now. Begin a new query with a new checkpoint",
             )  # fmt: skip
-        lost = QueueRange(queue, position, min(begin, end))
+        self._pass_over(begin, f"the queue begins at {begin} now")
+
+    def _pass_over(self, begin: int, told: str) -> None:
+        """Goes on at `begin`, as the messages before it have expired, if the user wants that. Raises DataLossError."""
+        lost = QueueRange(self._part.queue, self._position, min(begin, self._part.end))
         if self._options.fail_on_data_loss:
             raise DataLossError(
                 "expired", *lost,
-                f"the queue begins at {begin} now. failOnDataLoss=false goes on there; to lose nothing, read sooner or "
-                "keep the log longer (fileReservedTime)",
+                f"{told}. failOnDataLoss=false goes on there; to lose nothing, read sooner or keep the log longer "
+                "(fileReservedTime)",
             )  # fmt: skip
-        log.warning("messages have expired %s from=%d to=%d", queue, lost.start, lost.end - 1)
+        log.warning("messages have expired %s from=%d to=%d", lost.queue, lost.start, lost.end - 1)
         self.lost.append(lost)
         self._go_to(lost.end)
 
@@ -230,6 +239,11 @@ def _said(answer: RemotingCommand) -> str:
     # RocketMQ's brokers add stack traces and links to their remarks.
     remark = (answer.remark or "").strip().splitlines()
     return f"{answer.code} {remark[0]}" if remark else str(answer.code)
+
+
+def _first_offset(answer: RemotingCommand) -> int:
+    """Of the first record."""
+    return int.from_bytes(answer.body[QUEUE_OFFSET_AT : QUEUE_OFFSET_AT + 8])
 
 
 def _number(answer: RemotingCommand, name: str) -> int:

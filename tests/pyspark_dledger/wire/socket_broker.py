@@ -44,6 +44,7 @@ class SocketBroker:
     wanted: frozenset[str] = frozenset()  # tags; empty: all
     troubles: list[int | None] = field(default_factory=list)
     lengths: dict[int, int] = field(default_factory=dict)
+    gone_before: int = 0  # offsets whose records are passed over: their data file is gone
     is_made_again: bool = False  # then a pull from before the first message begins with it
     address: str = ""
     pulls: list[int] = field(default_factory=list)
@@ -71,16 +72,19 @@ class SocketBroker:
         offset, count = int(command.ext_fields["queueOffset"]), int(command.ext_fields["maxMsgNums"])
         self.pulls.append(offset)
         first = decode_messages(self.records[0], check_crc=False)[0].queue_offset
-        at, records, size, looked = first, [], 0, 0
+        at, records, size, looked, taken = first, [], 0, 0, 0
         for item in self.records:
             length = self.lengths.get(at, 1)
             if at + length > offset:
-                if looked and (looked >= min(count, self.count_max) or size + len(item) > self.size_max):
+                # What a filter passes over does not count, nor does what is gone.
+                if taken and (taken >= min(count, self.count_max) or size + len(item) > self.size_max):
                     break
                 looked += length
-                if not self.wanted or decode_messages(item, check_crc=False)[0].tags in self.wanted:
+                is_wanted = not self.wanted or decode_messages(item, check_crc=False)[0].tags in self.wanted
+                if is_wanted and at >= self.gone_before:
                     records.append(item)
                     size += len(item)
+                    taken += length
             at += length
         bounds = {"suggestWhichBrokerId": "0", "minOffset": str(first), "maxOffset": str(at)}
         if offset < first and not self.is_made_again:

@@ -131,6 +131,19 @@ def test_expired_messages_are_passed_over_by_the_users_wish() -> None:
     assert read(broker, 2, 6, fail_on_data_loss=False) == []
 
 
+def test_messages_whose_file_has_just_gone_have_expired() -> None:
+    """The broker passes over them, and its bounds say nothing yet."""
+
+    def broker() -> SocketBroker:
+        return SocketBroker([record(number, b"x") for number in range(10)], gone_before=7, count_max=4)
+
+    with pytest.raises(DataLossError) as raised:
+        read(broker(), 2, 9)
+    assert str(raised.value).startswith("expired: queue 1 of T at g0 has lost 5 messages, 2 to 6: ")
+    assert [row["queue_offset"] for row in read(broker(), 2, 9, fail_on_data_loss=False)] == [7, 8]
+    assert read(broker(), 2, 6, fail_on_data_loss=False) == []
+
+
 @pytest.mark.parametrize("end", [6, 9])
 def test_topic_that_was_made_again_is_named_whatever_the_wish(end: int) -> None:
     broker = SocketBroker([record(number, b"x") for number in range(7, 10)], is_made_again=True)
@@ -153,8 +166,10 @@ def test_broker_that_passes_over_a_message_is_found_out() -> None:
 
 
 def test_broker_that_gives_other_offsets_is_found_out() -> None:
-    with pytest.raises(MissingMessagesError, match="offsets 0 to 9"):
+    with pytest.raises(MissingMessagesError, match="1 messages of the offsets 0 to 1 did not come"):
         read(SocketBroker([record(0, b"a"), record(9, b"b")]), 0, 2)
+    with pytest.raises(MissingMessagesError, match="gave offsets 0 to 1 where those after -1 were asked for"):
+        read(SocketBroker([record(0, b"a"), record(2, b"c"), record(1, b"b")]), 0, 3)
 
 
 def test_filter_leaves_out_rows_and_still_reaches_the_end() -> None:
@@ -167,6 +182,15 @@ def test_filter_leaves_out_rows_and_still_reaches_the_end() -> None:
     rows = read(broker, 0, 100, columns=("queue_offset",), expression="A || C")
     assert [row["queue_offset"] for row in rows] == [number for number, tag in enumerate(tags) if tag != "B"]
     assert (broker.fields["subscription"], broker.fields["expressionType"]) == ("A || C", "TAG")
+
+
+def test_broker_that_looks_on_for_what_a_filter_wants_gives_nothing_of_the_next_task() -> None:
+    broker = SocketBroker(
+        [record(number, b"x", tags="ABB"[number % 3]) for number in range(60)], wanted=frozenset("A")
+    )
+    rows = read(broker, 10, 31, columns=("queue_offset",), expression="A")
+    assert [row["queue_offset"] for row in rows] == [12, 15, 18, 21, 24, 27, 30]
+    assert read(broker, 13, 15, expression="A") == []
 
 
 def test_tags_with_one_hash_are_told_apart() -> None:

@@ -78,6 +78,7 @@ class MessageStreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerA
         self._look: ClusterLook | None = None
         self._last_ends: Mapping[Queue, int] | None = None  # of an AvailableNow run
         self._seen_ends: Mapping[Queue, int] | None = None  # when the last batch was planned
+        self._proof: Mapping[str, Proof] = {}  # of its end
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
         count_max = self.options.offsets_per_trigger
@@ -93,6 +94,9 @@ class MessageStreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerA
         before = offset_from_json(start)
         known = before.next or {}
         bounds = look.bounds(self._queues(look, known))
+        # Before the ends are looked at: another cluster explains them.
+        _check_proofs(before.proof, look)
+        self._proof = _proofs(bounds, look)
         _check_ends(known, bounds)
         self._seen_ends = {queue: bound.end for queue, bound in bounds.items()}
         new = {queue: bound for queue, bound in bounds.items() if queue not in known}
@@ -107,10 +111,9 @@ class MessageStreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerA
         if isinstance(limit, ReadMaxRows):
             ranges = limited(ranges, limit.max_rows)
         reached.update({part.queue: part.end for part in ranges})
-        proof = _proofs(bounds, before.proof, look)
         if before.next is not None and reached == known:
             return start  # to Spark this very text means that there is nothing new
-        return MessageOffset(reached, begin, proof).to_json()
+        return MessageOffset(reached, begin, self._proof).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
         return MessageOffset(self._seen_ends or self._ends_now()).to_json()
@@ -119,8 +122,11 @@ class MessageStreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerA
         self._last_ends = self._ends_now()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Raises OffsetError."""
-        return self._tasks(ranges_between(offset_from_json(start), offset_from_json(end)))
+        """Raises OffsetError, LogRewrittenError."""
+        last = offset_from_json(end)
+        if last.proof != self._proof:  # a driver before this one has planned it
+            _check_proofs(last.proof, self._cluster())
+        return self._tasks(ranges_between(offset_from_json(start), last))
 
     def stop(self) -> None:
         self._open.close()
@@ -158,18 +164,21 @@ def _check_ends(known: Mapping[Queue, int], bounds: Mapping[Queue, QueueBounds])
             raise DataLossError("topic made again", queue, bounds[queue].end, reached, advice)
 
 
-def _proofs(queues: Iterable[Queue], before: Mapping[str, Proof], look: ClusterLook) -> dict[str, Proof]:
-    """By broker an entry that is committed now, as the ends are that were asked for before.
+def _check_proofs(proofs: Mapping[str, Proof], look: ClusterLook) -> None:
+    """Raises LogRewrittenError where an entry that an offset names is another one now."""
+    for broker, proof in proofs.items():
+        bounds = look.committed_if_told(broker)
+        if bounds is not None:
+            check_proof(broker, proof, bounds, look.proof_at)
 
-    Raises LogRewrittenError where the entry of the last offset is another one now.
-    """
+
+def _proofs(queues: Iterable[Queue], look: ClusterLook) -> dict[str, Proof]:
+    """By broker an entry that is committed now, as the ends are that were asked for before."""
     proofs = {}
     for broker in sorted({queue.broker for queue in queues}):
         bounds = look.committed_if_told(broker)
         if bounds is None:
             continue
-        if broker in before:
-            check_proof(broker, before[broker], bounds, look.proof_at)
         proof = look.proof_at(broker, bounds.committed_index)
         if proof is not None:
             proofs[broker] = proof

@@ -220,6 +220,28 @@ def test_offset_proves_the_log_that_was_read() -> None:
         reader.latestOffset(first, ALL)
 
 
+def test_batch_of_a_driver_that_died_is_planned_again_on_the_same_log_alone() -> None:
+    look = TableLook({A: (0, 10)})
+    look.log = LogBounds("u0", 0, 9)
+    reader = reader_of(look, startingOffsets="earliest")
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    again = reader_of(look, startingOffsets="earliest")
+    assert tasks(again, again.initialOffset(), end) == [QueueRange(A, 0, 10)]
+    look.chain_of_nine = 8
+    with pytest.raises(LogRewrittenError, match="has read entry 9 of term 1 with chain 9"):
+        tasks(again, again.initialOffset(), end)
+
+
+def test_another_cluster_is_named_before_what_it_lacks() -> None:
+    look = TableLook({A: (0, 10)})
+    look.log = LogBounds("u0", 0, 9)
+    reader = reader_of(look)
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    look.table, look.log = {A: (0, 3)}, LogBounds("u1", 0, 2)
+    with pytest.raises(LogRewrittenError, match="has read group u0, and this is u1"):
+        reader.latestOffset(end, ALL)
+
+
 def test_nothing_is_proved_by_an_entry_that_has_expired_or_a_broker_that_gives_none() -> None:
     look = TableLook({A: (0, 10)})
     look.log = LogBounds("u0", 0, 9)

@@ -10,12 +10,12 @@ from pyspark_dledger.spark_session import spark_session
 
 namesrv, topic, name = sys.argv[1:]
 directory = Path(name)
-CONF = {
+SPARK_CONF = {
     "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",
 }
 # A task whose worker has died is tried again.
-with spark_session("local[2,8]", app_name="pydledger killed", conf=CONF) as spark:
+with spark_session("local[2,8]", app_name="pydledger killed", conf=SPARK_CONF) as spark:
     messages = (
         spark.readStream.format("dledger")
         .options(namesrv=namesrv, subscribe=topic, startingOffsets="earliest")

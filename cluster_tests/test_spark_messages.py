@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 QUEUES = 4
 PLACE = ["queue_id", "queue_offset", "body"]
-CONF = {
+SPARK_CONF = {
     "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
@@ -33,7 +33,7 @@ Places = dict[bytes, tuple[int, int]]  # by body: queue and offset
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    with spark_session("local[2]", app_name="pydledger cluster tests", conf=CONF) as session:
+    with spark_session("local[2]", app_name="pydledger cluster tests", conf=SPARK_CONF) as session:
         yield session
 
 

@@ -4,17 +4,15 @@ What Spark would ask of a source is asked here, in one process: an end, its task
 few batches the driver's part is made anew from the offset in its checkpoint, as after a crash.
 """
 
-import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kill_rounds import TOPIC, Sender, kill_leader
 from local_cluster import LocalCluster
 from pyspark.sql.datasource import DataSourceStreamReader
-from pyspark.sql.streaming.datasource import ReadAllAvailable
+from source_batches import Rows, read_batch
 
 from pyspark_dledger.wire.entry_options import entry_options
 from pyspark_dledger.wire.entry_source import EntryStreamReader
@@ -24,7 +22,6 @@ from pyspark_dledger.wire.message_source import MessageStreamReader
 pytestmark = pytest.mark.slow
 
 LIVES = 7  # batches of one driver
-Rows = list[tuple[Any, ...]]
 
 
 class Query:
@@ -54,21 +51,14 @@ class Query:
                 try:
                     for _ in range(LIVES):
                         is_last = self._is_ending.is_set()
-                        checkpoint = self._batch(reader, checkpoint)
+                        checkpoint, rows = read_batch(reader, checkpoint)
+                        self.rows += rows
                         if is_last:
                             break
                 finally:
                     reader.stop()
         except BaseException as error:  # noqa: BLE001 (it is told where the test waits)
             self.failure = error
-
-    def _batch(self, reader: DataSourceStreamReader, checkpoint: str | None) -> str:
-        start = reader.initialOffset() if checkpoint is None else json.loads(checkpoint)
-        end = json.dumps(reader.latestOffset(start, ReadAllAvailable()))
-        for task in reader.partitions(start, json.loads(end)):
-            for batch in reader.read(task):
-                self.rows += zip(*(column.to_pylist() for column in batch.columns), strict=True)
-        return end
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(50, marks=pytest.mark.long)])

@@ -34,7 +34,11 @@ class Program:
     def start(self) -> None:
         with (self.directory / "output").open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, str(ROOT / "cluster_tests" / "spark_program.py"), *self._arguments],
+                [
+                    sys.executable,
+                    str(ROOT / "cluster_tests" / "streams" / "spark_program.py"),
+                    *self._arguments,
+                ],
                 cwd=ROOT,
                 env={**os.environ, "TMPDIR": str(self.directory), "PYTHONPATH": str(ROOT)},
                 stdout=output,

@@ -172,7 +172,7 @@ class BrokerController:
         membership = MembershipProcessor(
             store,
             is_group=config.dledger is not None,
-            has_secret=config.dledger is not None and config.dledger.cluster_secret != "",
+            has_secret=config.dledger is not None and bool(config.dledger.cluster_secret),
         )
         self._info = BrokerInfoProcessor(
             config,

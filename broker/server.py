@@ -42,6 +42,7 @@ from remoting.errors import RemotingError
 from remoting.frame.command import RemotingCommand
 from remoting.security_switches import open_warning
 from remoting.server import Channel, RemotingServer
+from remoting.tls_settings import client_tls, server_tls
 from store.errors import StoreError
 from store.java.plain_import import ImportedState, PlainImport, refuse_plain_store
 from store.message_store import MessageStore
@@ -69,7 +70,10 @@ class Broker:
     """The shell of one broker; its processors are in a BrokerController. It is the store's runtime."""
 
     def __init__(self, config: BrokerConfig) -> None:
-        """Recovers log and store, which blocks. Raises StoreLockedError, DLedgerError, StoreError, OSError."""
+        """Recovers log and store, which blocks. Raises TlsError, StoreLockedError, DLedgerError, StoreError,
+        OSError.
+        """
+        tls, to_servers = server_tls(config.tls), client_tls(config.tls)
         self._rng = random.Random()
         self._clock = make_clock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -112,6 +116,7 @@ class Broker:
             on_request=self._asked_by_name_server,
             on_close=self._connection_lost,
             before_request=self._sign,
+            connect=to_servers.connect if to_servers is not None else None,
         )
         leader_requests = LeaderRequests(
             self._client,
@@ -137,10 +142,13 @@ class Broker:
             config.listen_port,
             idle_seconds=config.server_channel_max_idle_time_seconds,
             unread_size_max=config.max_unread_bytes,
+            tls=tls,
         )
         self._http: HttpEndpoint | None = None
         if config.http_port is not None:
-            self._http = HttpEndpoint(config.http_address, config.http_port, self.status, self._metrics)
+            self._http = HttpEndpoint(
+                config.http_address, config.http_port, self.status, self._metrics, tls=tls
+            )
         self._name_servers = [_NameServer(address) for address in config.namesrv_addr]
         self._told = self._controller.name_servers
         self._told.ask_now = self._register_soon

@@ -27,6 +27,7 @@ SECTIONS: dict[str, str] = {
     "MessageModel MessageExt MessageQueue Expression MessageSelector sql OnAssignment OnTopicQueues",
     "Who reads which queues": "AllocateStrategy AVG AVG_BY_CIRCLE CONSISTENT_HASH by_consistent_hash by_config "
     "by_machine_room by_machine_room_nearby",
+    "Connecting": "tls_from_file",
     "Operating": "Admin TopicAdmin GroupAdmin BrokerAdmin MessageAdmin NamesrvAdmin AccessAdmin",
     "Signing requests": "Credentials load_credentials",
     "Errors": "MQClientError SendError RequestTimeoutError MessageIllegalError RouteNotFoundError NoMasterError "

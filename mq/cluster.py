@@ -98,13 +98,19 @@ class Cluster:
             if (directory / STATE_FILE).exists():
                 cluster = cls._resumed(cls.load(directory), layout)
             cluster.environment = environment or {}
+            if cluster.layout.tls:
+                from mq.tls_files import TlsDirectory
+
+                TlsDirectory(cluster.layout.tls_dir).make([])
             cluster._start_missing()
         return cluster
 
     @classmethod
     def _resumed(cls, former: Cluster, layout: ClusterLayout) -> Cluster:
-        # The proxy stays, as the conf does, and one may join a cluster that runs.
-        layout = replace(layout, proxy=layout.proxy or former.layout.proxy)
+        # The proxy and TLS stay, as the conf does, and one may join a cluster that runs.
+        layout = replace(
+            layout, proxy=layout.proxy or former.layout.proxy, tls=layout.tls or former.layout.tls
+        )
         if replace(former.layout, proxy=layout.proxy) == layout:
             return cls(layout, former._processes)
         if former.running():
@@ -217,7 +223,9 @@ class Cluster:
         log_file = self.log_file(name)
         log_file.parent.mkdir(parents=True, exist_ok=True)
         if name == NAMESRV:
-            arguments = ["namesrv", "--host", "127.0.0.1", "--port", str(self.layout.base_port)]
+            conf_file = self.layout.namesrv_conf_file
+            conf_file.write_text(self.layout.namesrv_conf())
+            arguments = ["namesrv", "-c", str(conf_file)]
         elif name == PROXY:
             conf_file = self.layout.proxy_conf_file
             conf_file.write_bytes(orjson.dumps(self.layout.proxy_conf(), option=orjson.OPT_INDENT_2))

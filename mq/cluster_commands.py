@@ -15,6 +15,8 @@ from mq.cluster import Cluster, ClusterError
 from mq.cluster_layout import ClusterLayout, lines_with_earlier, parse_conf_line, parse_peer_dial
 from mq.cluster_status import cluster_status
 from mq.console import print_json, print_table, user_errors
+from remoting.tls import TlsError
+from remoting.tls_settings import CONFIG_FILE_VARIABLE
 
 SERVING_TIMEOUT_S = 30.0
 
@@ -44,6 +46,10 @@ def up(
             "--proxy", help="And a gRPC proxy, for RocketMQ's 5.x clients. It stays at the next up."
         ),
     ] = False,
+    tls: Annotated[
+        bool,
+        typer.Option("--tls", help="TLS on all ports, with certificates made here. It stays at the next up."),
+    ] = False,
     peer_dial: Annotated[
         list[str] | None, typer.Option(metavar="FROM:TO=HOST:PORT", help="FROM reaches TO's Raft port there.")
     ] = None,
@@ -57,7 +63,7 @@ def up(
 ) -> None:
     """Start what is not running, and return when each group serves."""
     began = time.monotonic()
-    with user_errors(ClusterError):
+    with user_errors(ClusterError, TlsError):
         given = dict(map(parse_conf_line, conf or ()))
         earlier = Cluster.conf_of(directory.resolve())
         layout = ClusterLayout(
@@ -68,6 +74,7 @@ def up(
             peer_dials=dict(map(parse_peer_dial, peer_dial or ())),
             conf=lines_with_earlier(given, earlier),
             proxy=proxy,
+            tls=tls,
         )
         if kept := [f"--conf {key}={value}" for key, value in earlier.items() if key not in given]:
             print(f"kept from the last up (--conf key= takes one out): {' '.join(kept)}", file=sys.stderr)
@@ -82,6 +89,8 @@ def up(
         f"serving after {took_s:.1f} s: NameServer {layout.namesrv}{shown_proxy}, {len(layout.nodes)} brokers "
         f"in {layout.dir}"
     )
+    if layout.client_tls_file is not None:
+        print(f"TLS: export {CONFIG_FILE_VARIABLE}={layout.client_tls_file}")
 
 
 @app.command()

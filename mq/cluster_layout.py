@@ -78,6 +78,7 @@ class ClusterLayout:
     peer_dials: Mapping[str, str] = field(default_factory=dict)
     conf: Mapping[str, str] = field(default_factory=dict)
     proxy: bool = False
+    tls: bool = False
 
     def __post_init__(self) -> None:
         if self.nodes_per_group < 1 or self.groups < 1:
@@ -112,6 +113,26 @@ class ClusterLayout:
     @property
     def namesrv(self) -> str:
         return f"{HOST}:{self.base_port}"
+
+    @property
+    def tls_dir(self) -> Path:
+        return Path(self.dir) / "tls"
+
+    @property
+    def client_tls_file(self) -> str | None:
+        """How clients reach the cluster; None: in plaintext."""
+        return str(self.tls_dir / "client.properties") if self.tls else None
+
+    @property
+    def tls_conf(self) -> dict[str, str]:
+        """Of the NameServer and all brokers: TLS and nothing else, with the certificate of this machine."""
+        if not self.tls:
+            return {}
+        return {"tls.config.file": str(self.tls_dir / "localhost.properties"), "tls.server.mode": "enforcing"}
+
+    @property
+    def namesrv_conf_file(self) -> Path:
+        return Path(self.dir) / NAMESRV / "namesrv.conf"
 
     @property
     def namesrv_log(self) -> Path:
@@ -184,6 +205,7 @@ class ClusterLayout:
             "dLegerPeers": ";".join(f"{peer.id}-{peer.raft}" for peer in peers),
             "dLegerSelfId": node.id,
             "pyDLedgerHttpPort": str(node.http_port),
+            **self.tls_conf,
         }
         dials = [
             f"{link.partition(':')[2]}={address}"
@@ -192,18 +214,35 @@ class ClusterLayout:
         ]
         if dials:
             lines["pyDLedgerPeerDial"] = ";".join(dials)
-        return "".join(f"{key}={value}\n" for key, value in (lines | dict(self.conf)).items())
+        return conf_text(lines | dict(self.conf))
+
+    def namesrv_conf(self) -> str:
+        """What is set about TLS for the brokers counts for it as well."""
+        tls = self.tls_conf | {key: value for key, value in self.conf.items() if key.startswith("tls.")}
+        return conf_text({"bindAddress": HOST, "listenPort": str(self.base_port), **tls})
 
     def proxy_conf(self) -> dict[str, str | int]:
         """The proxy's conf file as a value."""
-        return {
+        conf: dict[str, str | int] = {
             "namesrvAddr": self.namesrv,
             "grpcServerPort": self.proxy_port,
             "pyDLedgerBindAddress": HOST,
         }
+        if self.tls:
+            conf |= {
+                **self.tls_conf,
+                "tls.enable": "true",
+                "tlsKeyPath": str(self.tls_dir / "localhost.key"),
+                "tlsCertPath": str(self.tls_dir / "localhost.crt"),
+            }
+        return conf
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def conf_text(lines: Mapping[str, str]) -> str:
+    return "".join(f"{key}={value}\n" for key, value in lines.items())
 
 
 def layout_of_json(values: Mapping[str, Any]) -> ClusterLayout:

@@ -12,6 +12,7 @@ import orjson
 from mq.cluster import Cluster
 from mq.cluster_layout import HOST, NAMESRV, PROXY, NodeLayout
 from remoting.security_switches import open_warning
+from remoting.tls_settings import client_tls_from_file
 
 # The first request has a broker load its HTTP server, which takes over a second on a busy machine. A member that lives
 # and says nothing must not keep the others from being shown for much longer.
@@ -75,7 +76,7 @@ def node_status(cluster: Cluster, node: NodeLayout) -> dict[str, Any]:
     elif cluster.is_paused(node.id):
         told = UNKNOWN | {"role": "PAUSED"}
     else:
-        told = _ask(node.http_port) or UNKNOWN | {"role": "UNREACHABLE"}
+        told = _ask(node.http_port, cluster.layout.client_tls_file) or UNKNOWN | {"role": "UNREACHABLE"}
     return (
         NOT_SAID
         | told
@@ -131,8 +132,10 @@ def remarks(status: Mapping[str, Any], group: Sequence[Mapping[str, Any]]) -> li
     return found
 
 
-def _ask(port: int) -> dict[str, Any] | None:
+def _ask(port: int, tls_file: str | None) -> dict[str, Any] | None:
     connection = http.client.HTTPConnection(HOST, port, timeout=HTTP_TIMEOUT_S)
+    if tls_file is not None and (tls := client_tls_from_file(tls_file)) is not None:
+        connection = http.client.HTTPSConnection(HOST, port, timeout=HTTP_TIMEOUT_S, context=tls.context)
     try:
         connection.request("GET", "/status")
         answer = connection.getresponse()

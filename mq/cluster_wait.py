@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 
 from mq.cluster import Cluster, ClusterError
+from mq.cluster_layout import ClusterLayout
 from mqclient.client_api import ClientApi
+from mqclient.connecting import tls_from_file
 from mqclient.errors import MQClientError
 from mqclient.route.topic_route import MASTER_ID
 from remoting.client import RemotingClient
@@ -26,18 +28,19 @@ def wait_serving(cluster: Cluster, timeout_s: float) -> None:
     """
     groups = {node.group for node in cluster.layout.nodes}
     try:
-        asyncio.run(_wait_masters(cluster.layout.namesrv, groups, timeout_s))
+        asyncio.run(_wait_masters(cluster.layout, groups, timeout_s))
     except TimeoutError:
         logs = ", ".join(str(node.log_file) for node in cluster.layout.nodes)
         raise ClusterError(f"not every group serves after {timeout_s:.0f} s; see {logs}") from None
 
 
-async def _wait_masters(namesrv: str, groups: set[str], timeout_s: float) -> None:
-    remoting = RemotingClient(on_request=None)
+async def _wait_masters(layout: ClusterLayout, groups: set[str], timeout_s: float) -> None:
+    connect = tls_from_file(layout.client_tls_file) if layout.client_tls_file is not None else None
+    remoting = RemotingClient(connect=connect)
     api = ClientApi(remoting)
     try:
         async with asyncio.timeout(timeout_s):
-            while not groups <= await _masters(api, namesrv):  # noqa: ASYNC110, another process decides
+            while not groups <= await _masters(api, layout.namesrv):  # noqa: ASYNC110, another process decides
                 await asyncio.sleep(POLL_INTERVAL_S)
     finally:
         await remoting.close()

@@ -19,6 +19,7 @@ import uvloop
 from mq.log_limit import ConnectionLogLimit
 from remoting.configuration import ConfigError, format_properties
 from remoting.errors import RemotingBodyError
+from remoting.tls import TlsError
 
 EXIT_FAILED = 1
 EXIT_WRONG_USE = 2
@@ -155,7 +156,6 @@ def proxy(arguments: Sequence[str] | None = None) -> None:
     try:
         from proxy.config import load_proxy_config, shown_settings
         from proxy.server import run_proxy, tls_of
-        from remoting.tls import TlsError
     except ModuleNotFoundError as error:
         _wrong_use("mqproxy", _missing(error.name))
     given = {
@@ -266,6 +266,9 @@ def _run(program: str, server: Coroutine[Any, Any, None], path_key: str) -> None
         uvloop.run(server)
     except KeyboardInterrupt:
         log.info("%s: interrupted", program)
+    except TlsError as error:
+        log.error("%s: %s", program, error)
+        raise SystemExit(EXIT_WRONG_USE) from None
     except RemotingBodyError as error:
         log.error("%s: %s: put the file back from a copy, or remove it", program, error)
         raise SystemExit(EXIT_FAILED) from None

@@ -13,6 +13,7 @@ from mqclient.admin.group_admin import GroupAdmin
 from mqclient.admin.message_admin import MessageAdmin
 from mqclient.admin.namesrv_admin import NamesrvAdmin
 from mqclient.admin.topic_admin import TopicAdmin
+from mqclient.connecting import tls_from_file
 from mqclient.consumer.allocate import (
     AVG,
     AVG_BY_CIRCLE,
@@ -124,4 +125,5 @@ __all__ = [
     "by_sharding_key",
     "load_credentials",
     "sql",
+    "tls_from_file",
 ]

@@ -18,6 +18,7 @@ from typing import Any
 
 from auth.credentials import Credentials
 from mqclient.client_api import ClientApi
+from mqclient.connecting import connect_of_environment
 from mqclient.credentials import signer_of
 from mqclient.errors import ClientClosedError, MQClientError, NoMasterError
 from mqclient.message_queue import MessageQueue
@@ -57,7 +58,7 @@ class ClientInstance:
         self.remoting = RemotingClient(
             on_request=on_request,
             on_close=on_close,
-            connect=connect,
+            connect=connect or connect_of_environment(),
             before_request=signer_of(credentials),
         )
         self.api = ClientApi(self.remoting)

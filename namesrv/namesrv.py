@@ -18,6 +18,7 @@ from remoting.errors import RemotingBodyError
 from remoting.frame.command import RemotingCommand
 from remoting.security_switches import open_warning
 from remoting.server import Channel, RemotingServer
+from remoting.tls_settings import server_tls
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ class Namesrv:
     """Owns the tables and the port. Life times are counted on the monotonic clock."""
 
     def __init__(self, config: NamesrvConfig) -> None:
+        """Raises TlsError for a certificate that cannot be used."""
         self._config = config
         self._routes = RouteInfoManager()
         self._kv = KVConfigManager()
@@ -38,6 +40,7 @@ class Namesrv:
             config.bind_address,
             config.listen_port,
             idle_seconds=config.server_channel_max_idle_time_seconds,
+            tls=server_tls(config.tls),
         )
         self._processor = NamesrvProcessor(
             self._routes, self._kv, shown_settings(config), self._server.find_channel, NamesrvAccess(config)
@@ -110,7 +113,7 @@ class Namesrv:
 
 
 async def run_namesrv(config: NamesrvConfig) -> None:
-    """Runs a NameServer until SIGTERM or SIGINT. Raises OSError when the port is taken."""
+    """Runs a NameServer until SIGTERM or SIGINT. Raises OSError when the port is taken, TlsError."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
 

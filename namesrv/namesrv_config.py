@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Final
 
@@ -24,6 +25,7 @@ from remoting.configuration import (
     words,
 )
 from remoting.security_switches import check_security_switches
+from remoting.tls_settings import TLS_SETTINGS, TlsConfig, take_tls_config, with_tls_file
 
 ADMIN_FROM_KEY: Final = "pyDLedgerAdminFrom"
 USERS_KEY: Final = "pyDLedgerUsers"
@@ -35,6 +37,7 @@ class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True):
     kv_config_path: str | None = None  # None: key-value pairs live in memory only
     scan_not_active_broker_interval_ms: int = 5000
     server_channel_max_idle_time_seconds: int = 120  # 0: no connection is closed for being idle
+    tls: TlsConfig = TlsConfig()
     allow_open: bool = False
     open_switches: tuple[str, ...] = ()  # security switches of the conf that have no effect
     authentication_enabled: bool = False
@@ -56,6 +59,7 @@ NAMESRV_SETTINGS: Mapping[str, Setting] = {
     "serverChannelMaxIdleTimeSeconds": whole_number(
         "server_channel_max_idle_time_seconds", 0, 2**31 - 1, "seconds"
     ),
+    **TLS_SETTINGS,
     "pyDLedgerAllowOpen": boolean("allow_open"),
     "authenticationEnabled": switch("authentication_enabled"),
     USERS_KEY: Setting(
@@ -68,7 +72,9 @@ NAMESRV_SETTINGS: Mapping[str, Setting] = {
 
 
 def load_namesrv_config(
-    path: str | None, overrides: Mapping[str, str] | None = None
+    path: str | None,
+    overrides: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] = os.environ,
 ) -> tuple[NamesrvConfig, list[str]]:
     """The configuration of a conf file (None: none) with `overrides` on top, and warnings for the log.
 
@@ -76,10 +82,12 @@ def load_namesrv_config(
     """
     properties = [] if path is None else load_conf_file(path, NAMESRV_SETTINGS)
     properties += [Property(key, value, 0, "command line") for key, value in (overrides or {}).items()]
+    properties = with_tls_file(properties)
     found = read_settings(properties, NAMESRV_SETTINGS)
     not_served = [item for item in properties if item.key not in NAMESRV_SETTINGS]
     open_switches = check_security_switches(not_served, found.values.get("allow_open", False), "NameServer")
-    config = NamesrvConfig(**found.values, open_switches=open_switches)
+    tls = take_tls_config(found.values, path or "no conf file given (-c FILE)", environment)
+    config = NamesrvConfig(**found.values, tls=tls, open_switches=open_switches)
     return config, found.warnings + altered_warnings(found.altered, shown_settings(config))
 
 
@@ -88,7 +96,8 @@ def shown_settings(config: NamesrvConfig) -> dict[str, str]:
     return {
         key: _shown(value)
         for key, setting in NAMESRV_SETTINGS.items()
-        if (value := getattr(config, setting.field)) is not None and not setting.is_secret
+        for part in (config.tls if key in TLS_SETTINGS else config,)
+        if not setting.is_secret and (value := getattr(part, setting.field, None)) is not None
     }
 
 

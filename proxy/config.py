@@ -27,8 +27,17 @@ from remoting.configuration import (
     whole_number,
     words,
 )
+from remoting.secret import NO_SECRET, Secret, secret_settings, take_secret
 from remoting.security_switches import check_security_switches
 from remoting.tls import TlsMode
+from remoting.tls_settings import (
+    CLIENT_TLS_SETTINGS,
+    SERVER_PASSWORD_VARIABLE,
+    TLS_MODE_SETTING,
+    TlsConfig,
+    take_tls_config,
+    with_tls_file,
+)
 
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 _COUNT_MAX: Final = 2**31 - 1
@@ -53,8 +62,9 @@ class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
     tls_test_mode_enable: bool | None = None
     tls_key_path: str | None = None
     tls_cert_path: str | None = None
-    tls_key_password: str = ""
+    tls_key_password: Secret = NO_SECRET
     tls_server_mode: TlsMode = TlsMode.PERMISSIVE
+    tls: TlsConfig = TlsConfig()  # towards NameServers and brokers
     accept_proxy_protocol: bool = False  # trust what a load balancer says of a client's address
     # Brokers say what clients may do; the proxy asks them, and signs what it asks.
     authentication_enabled: bool = False
@@ -110,11 +120,6 @@ def _read_mode(text: str) -> str:
     return text.upper()
 
 
-def _read_tls_mode(text: str) -> TlsMode:
-    """Not one_of(), which takes the default for a mistyped mode: that would open the port to plaintext."""
-    return TlsMode(text.lower())
-
-
 def _count(field: str, unit: str = "", low: int = 0) -> Setting:
     return whole_number(field, low, _COUNT_MAX, unit)
 
@@ -132,8 +137,9 @@ PROXY_SETTINGS: Final[Mapping[str, Setting]] = {
     "tlsTestModeEnable": boolean("tls_test_mode_enable"),
     "tlsKeyPath": words("tls_key_path"),
     "tlsCertPath": words("tls_cert_path"),
-    "tlsKeyPassword": words("tls_key_password"),
-    "tls.server.mode": Setting("tls_server_mode", _read_tls_mode, "one of " + ", ".join(TlsMode)),
+    **secret_settings("tlsKeyPassword", "tls_key_password"),
+    "tls.server.mode": msgspec.structs.replace(TLS_MODE_SETTING, field="tls_server_mode"),
+    **CLIENT_TLS_SETTINGS,
     "authenticationEnabled": switch("authentication_enabled"),
     "authorizationEnabled": switch("authorization_enabled"),
     "innerClientAuthenticationCredentials": Setting(
@@ -190,13 +196,17 @@ def load_proxy_config(
     ):
         properties.append(Property("namesrvAddr", named, 0, "NAMESRV_ADDR in the environment"))
     properties += [Property(key, value, 0, "command line") for key, value in (overrides or {}).items()]
+    properties = with_tls_file(properties, CLIENT_TLS_SETTINGS)
     found = read_settings(properties, PROXY_SETTINGS)
     source = path or "no conf file given (-pc FILE)"
     if not found.values.get("namesrv_addr"):
         raise ConfigError(f"{source}: {_NO_NAMESRV}")
     switches = [item for item in properties if item.key not in PROXY_SETTINGS]
     open_switches = check_security_switches(switches, found.values.get("allow_open", False), "proxy")
-    config = ProxyConfig(**found.values, open_switches=open_switches)
+    values = found.values
+    take_secret(values, "tlsKeyPassword", "tls_key_password", SERVER_PASSWORD_VARIABLE, environment, source)
+    tls = take_tls_config(values, source, environment)
+    config = ProxyConfig(**values, tls=tls, open_switches=open_switches)
     if (config.tls_key_path is None) != (config.tls_cert_path is None):
         raise ConfigError(f"{source}: tlsKeyPath and tlsCertPath go together: give both, or none")
     _check_access(config, source)
@@ -218,8 +228,9 @@ def shown_settings(config: ProxyConfig) -> dict[str, str]:
     """Return the keys and values in effect, without secrets. A conf file with these makes the same proxy."""
     shown = {}
     for key, setting in PROXY_SETTINGS.items():
-        value = getattr(config, setting.field)
-        if setting.field == "tls_key_password" or setting.is_secret:
+        part = config.tls if key in CLIENT_TLS_SETTINGS else config
+        value = getattr(part, setting.field, None)
+        if setting.is_secret:
             continue
         if isinstance(value, bool):
             shown[key] = "true" if value else "false"

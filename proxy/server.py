@@ -29,9 +29,11 @@ from proxy.services.table import method_table
 from proxy.services.transaction import TransactionService
 from proxy.sessions import Sessions
 from remoting.address import is_loopback, join
+from remoting.certificates import self_made_tls
 from remoting.client import Connect
 from remoting.security_switches import open_warning
-from remoting.tls import ServerTls, TlsError, TlsFiles, TlsMode, self_made_tls
+from remoting.tls import ServerTls, TlsError, TlsFiles, TlsMode
+from remoting.tls_settings import client_tls
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +54,11 @@ class Proxy:
     def __init__(
         self, config: ProxyConfig, *, tls: ServerTls | None = None, connect: Connect | None = None
     ) -> None:
-        """Without `tls` the port takes plaintext only."""
+        """Without `tls` the port takes plaintext only. Raises TlsError."""
         self._config = config
+        to_servers = client_tls(config.tls)
+        if to_servers is not None:
+            connect = connect or to_servers.connect
         self._has_tls = tls is not None
         self.sessions = Sessions(config.channel_expired_timeout_ms / 1000)
         self._brokers = Brokers(

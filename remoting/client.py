@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any
@@ -28,6 +29,7 @@ from remoting.errors import (
 )
 from remoting.frame.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from remoting.frame.connection import FRAME_SIZE_MAX, BadHeader
+from remoting.tls import reason_of
 
 log = logging.getLogger(__name__)
 
@@ -247,6 +249,8 @@ class RemotingClient:
 
 def _reason(error: Exception) -> str:
     """Without the address, which asyncio repeats in its own words."""
+    if isinstance(error, ssl.SSLError):
+        return f"no TLS: {reason_of(error)}"
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
     if isinstance(error, OSError) and error.strerror:

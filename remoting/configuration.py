@@ -227,9 +227,12 @@ def read_value(item: Property, setting: Setting) -> object:
     try:
         return setting.read(item.value)
     except ValueError as error:
+        if setting.is_secret:
+            raise ConfigError(f"{item.where}: {item.key} must be {setting.allowed}") from None
         reason = f" ({error})" if isinstance(error, ConfigError | AddressError) else ""
-        shown = item.key if setting.is_secret else f"{item.key}={item.value!r}"
-        raise ConfigError(f"{item.where}: {shown} must be {setting.allowed}{reason}") from None
+        raise ConfigError(
+            f"{item.where}: {item.key}={item.value!r} must be {setting.allowed}{reason}"
+        ) from None
 
 
 def altered_warnings(altered: Iterable[tuple[Property, Setting]], in_effect: Mapping[str, str]) -> list[str]:

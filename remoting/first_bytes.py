@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from remoting.address import join
 from remoting.proxy_protocol import NO_PREFACE, PREFACE_SIZE_MAX, PrefaceError, read_preface
-from remoting.tls import ServerTls, TlsMode
+from remoting.tls import ServerTls, TlsMode, reason_of
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +24,9 @@ _PER_CONNECTION = {"per_connection": True}  # anybody may open as many as they l
 
 FIRST_BYTES_SECONDS = 20.0
 HANDSHAKE_SECONDS = 10.0
+# Connections that are not open yet, at one port. Honest ones open within a round trip or two, so the oldest is the one
+# that is meant to last.
+UNOPENED_MAX = 1024
 TLS_RECORD = 0x16  # a handshake record, which each TLS connection begins with
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _RETRY_SECONDS = 1.0
@@ -58,7 +61,7 @@ class FirstBytesListener:
         self._loop = asyncio.get_running_loop()
         self._make_for_source = make_for_source
         self._waiting: dict[socket.socket, _Waiting] = {}
-        self._opening: set[asyncio.Task[None]] = set()
+        self._opening: dict[asyncio.Task[None], None] = {}  # the oldest first, as above
         for listening in sockets:
             listening.setblocking(False)
             self._loop.add_reader(listening, self._accept, listening)
@@ -89,10 +92,26 @@ class FirstBytesListener:
                 self._loop.remove_reader(listening)
                 self._loop.call_later(_RETRY_SECONDS, self._accept_again, listening)
                 return
+            self._make_room()
             sock.setblocking(False)
             timer = self._loop.call_later(FIRST_BYTES_SECONDS, self._drop, sock)
             self._waiting[sock] = _Waiting(timer, may_have_preface=self._make_for_source is not None)
             self._loop.add_reader(sock, self._look, sock)
+
+    def _make_room(self) -> None:
+        if len(self._waiting) + len(self._opening) < UNOPENED_MAX:
+            return
+        log.warning(
+            "%d connections have said nothing or not ended their handshake: the oldest is closed",
+            UNOPENED_MAX,
+            extra=_PER_CONNECTION,
+        )
+        if self._waiting:
+            self._drop(next(iter(self._waiting)))
+        else:
+            task = next(iter(self._opening))
+            del self._opening[task]
+            task.cancel()
 
     def _accept_again(self, listening: socket.socket) -> None:
         if listening in self.sockets:
@@ -138,8 +157,11 @@ class FirstBytesListener:
         source = self._let_go(sock).source
         context = self._tls.context if is_tls and self._tls is not None else None
         task = self._loop.create_task(self._open(sock, context, source))
-        self._opening.add(task)
-        task.add_done_callback(self._opening.discard)
+        self._opening[task] = None
+        task.add_done_callback(self._opened)
+
+    def _opened(self, task: asyncio.Task[None]) -> None:
+        self._opening.pop(task, None)
 
     def _look_again(self, sock: socket.socket) -> None:
         if sock in self._waiting:
@@ -170,7 +192,7 @@ class FirstBytesListener:
                 ssl_handshake_timeout=HANDSHAKE_SECONDS if context else None,
             )
         except OSError as error:  # TLS errors are of its kind, too
-            log.info("TLS handshake failed from=%s reason=%s", peer, error, extra=_PER_CONNECTION)
+            log.info("TLS handshake failed from=%s reason=%s", peer, reason_of(error), extra=_PER_CONNECTION)
             sock.close()
         except asyncio.CancelledError:
             sock.close()

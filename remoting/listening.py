@@ -25,6 +25,20 @@ async def listen(
     return await loop.create_server(make_protocol, host, port, backlog=backlog)
 
 
+async def listen_as(
+    make_protocol: Callable[[], asyncio.BaseProtocol],
+    host: str,
+    port: int,
+    tls: ServerTls | None,
+    *,
+    backlog: int = 100,
+) -> asyncio.Server | FirstBytesListener:
+    """Listens for plaintext, and with `tls` for TLS as its mode has it. Raises OSError."""
+    if tls is None:
+        return await listen(make_protocol, host, port, backlog=backlog)
+    return await listen_for_both(make_protocol, host, port, tls, backlog=backlog)
+
+
 async def listen_for_both(
     make_protocol: Callable[[], asyncio.BaseProtocol],
     host: str,

@@ -1,4 +1,4 @@
-"""Conf keys that ask for access control or encryption, which the servers here do not have.
+"""Conf keys that ask for access control or encryption which a server does not have.
 
 Named among keys without effect, they would leave a server open of which its owner believes that it is locked. So they
 stop the start, unless the owner says that it may be open.
@@ -38,7 +38,7 @@ def check_security_switches(properties: Iterable[Property], allow_open: bool, se
     pairs = tuple(f"{item.key}={item.value}" for item in switched_on)
     if pairs and not allow_open:
         raise ConfigError(
-            f"{switched_on[0].where}: {', '.join(pairs)} asks for access control or TLS, which are not there yet: "
+            f"{switched_on[0].where}: {', '.join(pairs)} asks for what is not there yet: "
             f"this {server} would be open to all who reach it. Set {ALLOW_OPEN_KEY}=true to start it all the same"
         )
     return pairs
@@ -46,4 +46,4 @@ def check_security_switches(properties: Iterable[Property], allow_open: bool, se
 
 def open_warning(pairs: Iterable[str]) -> str:
     """What the owner of a server with such `pairs` reads where it tells how it is."""
-    return f"open to all who reach it, without access control and TLS: {', '.join(pairs)} has no effect here"
+    return f"open to all who reach it: {', '.join(pairs)} has no effect here"

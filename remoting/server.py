@@ -11,9 +11,11 @@ import logging
 from itertools import count
 
 from remoting.channel import Channel, ChannelProtocol, CommandHandler
+from remoting.first_bytes import FirstBytesListener
 from remoting.frame.command import RemotingCommand
 from remoting.frame.connection import FRAME_SIZE_MAX, BadHeader
-from remoting.listening import listen
+from remoting.listening import listen_as
+from remoting.tls import ServerTls
 from remoting.unread_budget import CONNECTION_UNREAD_SIZE_MAX, UNREAD_SIZE_MAX, UnreadBudget
 
 __all__ = ["Channel", "CommandHandler", "RemotingServer"]
@@ -28,7 +30,8 @@ class RemotingServer:
     """The channels of one listening port, or of several. `port` may be 0 before start(); after it, it is the one that
     was bound.
 
-    `idle_seconds`: a channel that says nothing for so long is closed; 0: none is.
+    `idle_seconds`: a channel that says nothing for so long is closed; 0: none is. Without `tls` it takes
+    plaintext only.
     """
 
     def __init__(
@@ -42,7 +45,9 @@ class RemotingServer:
         connection_unread_size_max: int = CONNECTION_UNREAD_SIZE_MAX,
         frame_size_max: int = FRAME_SIZE_MAX,
         backlog: int = 1024,
+        tls: ServerTls | None = None,
     ) -> None:
+        self._tls = tls
         self._handler = handler
         self._host = host
         self.port = port
@@ -53,8 +58,8 @@ class RemotingServer:
         self._channel_ids = count(1)
         self._channels: dict[int, Channel] = {}
         self._idle_since: dict[int, float] = {}
-        self._server: asyncio.Server | None = None
-        self._others: list[asyncio.Server] = []
+        self._server: asyncio.Server | FirstBytesListener | None = None
+        self._others: list[asyncio.Server | FirstBytesListener] = []
         self._sweep_handle: asyncio.TimerHandle | None = None
         self._look_handle: asyncio.TimerHandle | None = None
         self._all_closed: asyncio.Event | None = None
@@ -76,13 +81,16 @@ class RemotingServer:
     async def start(self) -> None:
         """Bind and listen. Raises OSError, e.g. when the port is taken."""
         loop = asyncio.get_running_loop()
-        self._server = await listen(self._make_protocol, self._host, self.port, backlog=self._backlog)
+        self._server = await self._listen(self.port)
         self.port = self._server.sockets[0].getsockname()[1]
         self._schedule_sweep(loop)
 
     async def listen_also(self, port: int) -> None:
         """Listens on a further port, for the same channels. Raises OSError as start() does."""
-        self._others.append(await listen(self._make_protocol, self._host, port, backlog=self._backlog))
+        self._others.append(await self._listen(port))
+
+    async def _listen(self, port: int) -> asyncio.Server | FirstBytesListener:
+        return await listen_as(self._make_protocol, self._host, port, self._tls, backlog=self._backlog)
 
     async def close(self, flush_seconds: float = 1.0) -> None:
         """Stop listening and close all channels; what they have not sent in time is dropped."""

@@ -18,6 +18,8 @@ from dledger.scrubber import DEFAULT_BYTES_PER_SECOND, DEFAULT_PAUSE_MS
 from message import names
 from remoting.address import Address, join
 from remoting.configuration import ConfigError
+from remoting.secret import NO_SECRET, Secret
+from remoting.tls_settings import TlsConfig
 from remoting.unread_budget import UNREAD_SIZE_MAX
 from store.errors import StoreConfigError
 from store.layout.index_file import HASH_SLOT_COUNT, INDEX_COUNT_MAX, IndexFileShape
@@ -44,7 +46,7 @@ class DLedgerGroupConfig(msgspec.Struct, frozen=True, kw_only=True):
     # Where to dial a peer instead of its address in `peers`: links through proxies.
     peer_dial: Mapping[str, Address]
     # Members prove that they know it. May be empty only while all peers are on loopback.
-    cluster_secret: str = ""
+    cluster_secret: Secret = NO_SECRET
     heart_beat_interval_ms: int = 150
     vote_timeout_ms_min: int = 1000
     vote_timeout_ms_max: int = 1600
@@ -188,6 +190,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_waiting_reply_bytes: int = 64 * 1024 * 1024  # of replies whose requesters are not connected
     # After a change of leader a requester comes with its next look at routes and its next heartbeat, each 30 s apart.
     max_reply_wait_ms: int = 120_000
+    tls: TlsConfig = TlsConfig()
     dledger: DLedgerGroupConfig | None  # None: a plain CommitLog, with no other members
     store: MessageStoreConfig
     access: AccessConfig = AccessConfig()

@@ -27,6 +27,8 @@ from remoting.configuration import (
     whole_number,
     words,
 )
+from remoting.secret import secret_settings
+from remoting.tls_settings import TLS_SETTINGS
 from store.errors import StoreConfigError
 from store.store_config import parse_delay_levels
 
@@ -178,6 +180,8 @@ BROKER_SETTINGS: Mapping[str, Setting] = {
     "serverChannelMaxIdleTimeSeconds": whole_number(
         "server_channel_max_idle_time_seconds", 0, _INT_MAX, "seconds"
     ),
+    **TLS_SETTINGS,
+    "useTLS": TLS_SETTINGS["tls.enable"],
     "pyDLedgerAllowOpen": boolean("allow_open"),
     "pyDLedgerReadIndexEnable": boolean("read_index_enable"),
     "pyDLedgerMaxPendingTransactions": whole_number(
@@ -205,8 +209,7 @@ DLEDGER_SETTINGS: Mapping[str, Setting] = {
     "dLegerSelfId": words("self_id"),
     "dLegerPeers": Setting("peers", _peers, "id-host:port, several joined by ;"),
     "pyDLedgerPeerDial": Setting("peer_dial", _peer_dial, "id=host:port, several joined by ;"),
-    "pyDLedgerClusterSecret": words("cluster_secret"),
-    "pyDLedgerClusterSecretFile": words("cluster_secret_file"),
+    **secret_settings("pyDLedgerClusterSecret", "cluster_secret"),
     "pyDLedgerHeartBeatIntervalMs": whole_number("heart_beat_interval_ms", 10, 60_000, "ms"),
     "pyDLedgerVoteTimeoutMsMin": whole_number("vote_timeout_ms_min", 50, 600_000, "ms"),
     "pyDLedgerVoteTimeoutMsMax": whole_number("vote_timeout_ms_max", 50, 600_000, "ms"),

@@ -31,7 +31,7 @@ def dledger_config(config: BrokerConfig) -> DLedgerConfig:
         self_id=dledger.self_id,
         peers=dledger.peers,
         directory=ledger_directory(config),
-        cluster_secret=dledger.cluster_secret.encode(),
+        cluster_secret=dledger.cluster_secret.reveal().encode(),
         peer_dial=dledger.peer_dial,
         bind=_raft_bind(dledger),
         flush_mode=FlushMode.SYNC_FLUSH if is_sync else FlushMode.ASYNC_FLUSH,

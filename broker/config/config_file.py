@@ -36,9 +36,12 @@ from remoting.configuration import (
     read_settings,
 )
 from remoting.lookup import LookUp, ip_addresses, own_address
+from remoting.secret import take_secret
 from remoting.security_switches import check_security_switches
+from remoting.tls_settings import TLS_SETTINGS, take_tls_config, with_tls_file
 
 LOOPBACK = "127.0.0.1"
+CLUSTER_SECRET_VARIABLE = "PYDLEDGER_CLUSTER_SECRET"
 
 _SETTINGS: Mapping[str, Setting] = {
     **BROKER_SETTINGS,
@@ -66,17 +69,26 @@ def load_broker_config(
     is_named = any(item.key == "namesrvAddr" and item.value for item in properties)
     if not is_named and (namesrv_addr := environment.get("NAMESRV_ADDR")):
         properties.append(Property("namesrvAddr", namesrv_addr, 0, "NAMESRV_ADDR in the environment"))
-    return read_broker_config(properties, path or "no conf file given (-c FILE)", look_up)
+    source = path or "no conf file given (-c FILE)"
+    return read_broker_config(properties, source, look_up, environment)
 
 
 def read_broker_config(
-    properties: list[Property], source: str, look_up: LookUp = ip_addresses
+    properties: list[Property],
+    source: str,
+    look_up: LookUp = ip_addresses,
+    environment: Mapping[str, str] = os.environ,
 ) -> tuple[BrokerConfig, list[str]]:
     """As load_broker_config, of pairs that are already read; `source` is where a missing one should have been."""
+    properties = with_tls_file(properties)
     found = read_settings(properties, _SETTINGS)
     values, warnings = found.values, found.warnings
     not_served = [item for item in properties if item.key not in _SETTINGS]
     values["open_switches"] = check_security_switches(not_served, values.get("allow_open", False), "broker")
+    values["tls"] = take_tls_config(values, source, environment)
+    take_secret(
+        values, "pyDLedgerClusterSecret", "cluster_secret", CLUSTER_SECRET_VARIABLE, environment, source
+    )
     root = values.setdefault("store_path_root_dir", str(Path.home() / "store"))
     values.setdefault("store_path_commit_log", f"{root}/commitlog")
     file_size = values.setdefault("mapped_file_size_commit_log", MAPPED_FILE_SIZE_COMMIT_LOG)
@@ -115,8 +127,6 @@ def _set_group_defaults(found: ReadSettings, source: str, look_up: LookUp) -> No
             hint = f"; line {meant[0].line} has {meant[0].key}: write {key}" if meant else ""
             raise ConfigError(f"{source}: {key} is missing, and enableDLegerCommitLog=true needs it{hint}")
     values.setdefault("peer_dial", {})
-    if "cluster_secret_file" in values:
-        values["cluster_secret"] = _read_secret(values, source)
     if "cluster_secret" not in values:
         values["peers"] = _loopback_peers(values["peers"], source, look_up)
     peers = values["peers"]
@@ -135,22 +145,6 @@ def _set_group_defaults(found: ReadSettings, source: str, look_up: LookUp) -> No
         )
     # RocketMQ falls back to the host's name, by which members on two hosts would be two brokers.
     values.setdefault("broker_name", values["group"])
-
-
-def _read_secret(values: Mapping[str, Any], source: str) -> str:
-    path = values["cluster_secret_file"]
-    if "cluster_secret" in values:
-        raise ConfigError(f"{source}: give pyDLedgerClusterSecret or pyDLedgerClusterSecretFile, not both")
-    try:
-        secret = Path(path).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise ConfigError(f"{source}: pyDLedgerClusterSecretFile={path} cannot be read: {reason}") from None
-    if not secret:
-        raise ConfigError(
-            f"{source}: pyDLedgerClusterSecretFile={path} is empty: `mq cluster secret` makes one"
-        )
-    return secret
 
 
 def _loopback_peers(peers: Mapping[str, Address], source: str, look_up: LookUp) -> dict[str, Address]:
@@ -241,13 +235,14 @@ def shown_settings(config: BrokerConfig) -> dict[str, str]:
     shown = {"enableDLegerCommitLog": _shown("", config.dledger is not None)}
     for settings, part in (
         (BROKER_SETTINGS, config),
+        (TLS_SETTINGS, config.tls),
         (DLEDGER_SETTINGS, config.dledger),
         (STORE_SETTINGS, config.store),
         (ACCESS_SETTINGS, config.access),
     ):
         for key, setting in settings.items():
             value = getattr(part, setting.field, None)
-            if value is None or value == {} or setting.field == "cluster_secret" or setting.is_secret:
+            if value is None or value == {} or setting.is_secret:
                 continue
             shown[key] = _shown(key, value)
     return shown

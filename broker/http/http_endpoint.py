@@ -17,7 +17,9 @@ import orjson
 if TYPE_CHECKING:
     from aiohttp import web
 
-from remoting.listening import listen
+from remoting.first_bytes import FirstBytesListener
+from remoting.listening import listen_as
+from remoting.tls import ServerTls
 
 log = logging.getLogger(__name__)
 
@@ -34,21 +36,28 @@ class HttpEndpoint:
     """Listens with plain asyncio; aiohttp takes each connection over."""
 
     def __init__(
-        self, host: str, port: int, status: Callable[[], Status], metrics: Callable[[], str]
+        self,
+        host: str,
+        port: int,
+        status: Callable[[], Status],
+        metrics: Callable[[], str],
+        *,
+        tls: ServerTls | None = None,
     ) -> None:
-        """`metrics`: in Prometheus' text format."""
+        """`metrics`: in Prometheus' text format. Without `tls` it takes plaintext only."""
+        self._tls = tls
         self._host = host
         self.port = port
         self._status = status
         self._metrics = metrics
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | FirstBytesListener | None = None
         self._web_server: web.Server | None = None
         self._doors: list[_Door] = []
         self._import: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Raises OSError when the port is taken."""
-        self._server = await listen(self._make_protocol, self._host, self.port)
+        self._server = await listen_as(self._make_protocol, self._host, self.port, self._tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:

@@ -9,7 +9,8 @@ from h2spec_program import PROGRAM, why_no_h2spec
 
 from proxy.grpc.call import Call
 from proxy.grpc.server import ALPN, GrpcServer
-from remoting.tls import TlsMode, self_made_tls
+from remoting.certificates import self_made_tls
+from remoting.tls import TlsMode
 
 
 @pytest.fixture(scope="module", autouse=True)

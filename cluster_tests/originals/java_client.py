@@ -86,11 +86,13 @@ class JavaClient:
     version: str
     work: Path
     credentials: tuple[str, str] | None = None
+    options: tuple[str, ...] = ()  # of the JVM
 
     def start(self, *arguments: str, program: str = "Interop") -> "JavaProcess":
         options = [
             "-Xmx256m",
             *QUICK_START,
+            *self.options,
             f"-Duser.home={self.work}",
             # A consumer's own look for new queues; 20 s unless told, which is how long a first retry would wait.
             "-Drocketmq.client.rebalance.waitInterval=1000",

@@ -27,6 +27,8 @@ _EXPORT = [
 class _JavaServer:
     """One process; `with` starts it, and ends it by pid. Its settings, home and log lie in `work`."""
 
+    options: tuple[str, ...] = ()  # of the JVM
+
     def __init__(self, work: Path, name: str, main_class: str, conf: str, *, conf_option: str = "-c") -> None:
         (work / "home" / "conf").mkdir(parents=True, exist_ok=True)
         self._work = work
@@ -54,6 +56,7 @@ class _JavaServer:
             *QUICK_START,
             *("-Xms256m", "-Xmx512m", "-XX:MaxDirectMemorySize=1g"),
             f"-Duser.home={self._work}",
+            *self.options,
         ]
         logging = f"-Drmq.logback.configurationFile=rmq.{self._name}.logback.xml"
         jars = class_path(VERSION, server=True)

@@ -17,6 +17,7 @@ from message.received_messages import received_messages
 from mqclient.answer import Answer
 from mqclient.client_api import ClientApi
 from mqclient.client_instance import parse_namesrv
+from mqclient.connecting import connect_of_environment
 from mqclient.credentials import signer_of
 from mqclient.errors import MQClientError, NoAnswerError
 from mqclient.route.topic_route import MASTER_ID
@@ -172,7 +173,9 @@ class AdminCalls:
     ) -> None:
         """Raises ValueError for an address that is none, and for half of an access key and secret."""
         self.namesrv_addresses = parse_namesrv(namesrv)
-        self._remoting = RemotingClient(connect=connect, before_request=signer_of(credentials))
+        self._remoting = RemotingClient(
+            connect=connect or connect_of_environment(), before_request=signer_of(credentials)
+        )
         self._api = ClientApi(self._remoting, timeout_s=timeout_s)
 
     async def close(self) -> None:

@@ -9,7 +9,7 @@ from proxy.grpc.call import GrpcError, GrpcStatus, Handler
 from proxy.grpc.connection import GrpcConnection
 from proxy.grpc.messages import MESSAGE_SIZE_MAX, HeldBudget
 from remoting.first_bytes import FirstBytesListener
-from remoting.listening import listen, listen_for_both
+from remoting.listening import listen_as, listen_for_both
 from remoting.tls import ServerTls
 
 ALPN = ("h2",)  # for the ServerTls of a GrpcServer: clients insist on an answer
@@ -56,15 +56,17 @@ class GrpcServer:
 
     async def start(self) -> None:
         """Bind and listen. Raises OSError, for instance for a port that is taken."""
-        if self._tls is None and not self._accept_proxy_protocol:
-            self._server = await listen(self._make_protocol, self._host, self.port, backlog=1024)
+        if not self._accept_proxy_protocol:
+            self._server = await listen_as(
+                self._make_protocol, self._host, self.port, self._tls, backlog=1024
+            )
         else:
             self._server = await listen_for_both(
                 self._make_protocol,
                 self._host,
                 self.port,
                 self._tls,
-                make_for_source=self._make_protocol if self._accept_proxy_protocol else None,
+                make_for_source=self._make_protocol,
                 backlog=1024,
             )
         self.port = self._server.sockets[0].getsockname()[1]

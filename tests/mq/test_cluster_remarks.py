@@ -89,7 +89,7 @@ def test_of_a_sound_member_and_of_one_that_says_nothing_there_is_nothing_to_rema
         ({"reput_behind": 1234}, "1,234 entries to dispatch"),
         (
             {"open_switches": ["aclEnable=true"]},
-            "open to all who reach it, without access control and TLS: aclEnable=true has no effect here",
+            "open to all who reach it: aclEnable=true has no effect here",
         ),
         ({"role": "LEADER"}, "does not serve yet"),
         ({"disk_obstacle": "no space on the own disk"}, "not fit to lead: no space on the own disk"),

@@ -150,7 +150,7 @@ def test_its_conf_file_is_read_as_leniently_as_a_brokers(tmp_path: Path) -> None
 
 def test_its_security_switches_stop_the_start_unless_it_may_be_open(tmp_path: Path) -> None:
     path = tmp_path / "namesrv.conf"
-    path.write_text("tls.server.mode=enforcing\n")
+    path.write_text("tlsMode=enforcing\n")
     with pytest.raises(ConfigError, match="this NameServer would be open to all"):
         load_namesrv_config(str(path))
     assert load_namesrv_config(str(path), {"pyDLedgerAllowOpen": "true"})[0].open_switches

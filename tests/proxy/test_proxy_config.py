@@ -8,8 +8,9 @@ from cryptography.hazmat.primitives import serialization
 
 from proxy.config import load_proxy_config, shown_settings
 from proxy.server import tls_of
+from remoting.certificates import write_self_made_certificate
 from remoting.configuration import ConfigError
-from remoting.tls import ServerTls, TlsError, TlsFiles, TlsMode, write_self_made_certificate
+from remoting.tls import ServerTls, TlsError, TlsFiles, TlsMode
 
 
 def conf(tmp_path: Path, text: str | dict[str, object]) -> str:
@@ -56,7 +57,7 @@ def test_flags_win_and_the_environment_counts_last(tmp_path: Path) -> None:
         ('{"namesrvAddr": "a:1", "pyDLedgerAdvertisedEndpoint": "0.0.0.0:1"}', "nobody can dial it"),
         ('{"namesrvAddr": "a:1", "tlsKeyPath": "k"}', "tlsKeyPath and tlsCertPath go together"),
         ('{"namesrvAddr": "a:1", "tls.server.mode": "maybe"}', "one of disabled, permissive, enforcing"),
-        ('{"namesrvAddr": "a:1", "aclEnable": true}', "asks for access control"),
+        ('{"namesrvAddr": "a:1", "aclEnable": true}', "asks for what is not there"),
         (
             '{"namesrvAddr": "a:1", "authenticationEnabled": true}',
             "innerClientAuthenticationCredentials go together",

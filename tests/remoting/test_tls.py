@@ -15,9 +15,10 @@ import pytest
 import uvloop
 
 from remoting import first_bytes
+from remoting.certificates import self_made_tls, write_self_made_certificate
 from remoting.first_bytes import FirstBytesListener
 from remoting.listening import listen_for_both
-from remoting.tls import ServerTls, TlsError, TlsFiles, TlsMode, self_made_tls, write_self_made_certificate
+from remoting.tls import ServerTls, TlsError, TlsFiles, TlsMode
 
 Run = Callable[[Coroutine[object, object, None]], None]
 
@@ -207,7 +208,7 @@ def test_half_a_new_pair_leaves_the_old_one_in_use(
             assert await echoed(port, trusting(files)) == b"hello"
 
     run(main())
-    assert "the certificate stays as it was" in caplog.text
+    assert "the certificates stay as they were" in caplog.text
 
 
 def test_a_self_made_certificate_is_warned_of_and_leaves_no_files(

@@ -185,8 +185,7 @@ def test_a_commit_log_file_may_be_of_any_size() -> None:
         "aclEnable=true",
         "migrateAuthFromV1Enabled=yes",
         "tlsMode=enforcing",
-        "tls.server.mode=enforcing",
-        "useTLS=true",
+        "tlsEnable=true",
     ],
 )
 def test_a_security_switch_stops_the_start_unless_the_broker_may_be_open(line: str) -> None:
@@ -201,7 +200,7 @@ def test_a_security_switch_stops_the_start_unless_the_broker_may_be_open(line: s
 
 
 @pytest.mark.parametrize(
-    "line", ["aclEnable=false", "tls.server.mode=permissive", "useTLS=", "aclEnable=true\naclEnable=false"]
+    "line", ["aclEnable=false", "tlsMode=permissive", "tlsEnable=", "aclEnable=true\naclEnable=false"]
 )
 def test_a_security_switch_that_is_off_is_none(line: str) -> None:
     assert read(line)[0].open_switches == ()

@@ -56,7 +56,7 @@ _MEMBER_OF_A_MASTER_AND_SLAVES = Started(
 )
 _MEMBER_ON_KUBERNETES = Started((f"{_WITHOUT_EFFECT}sendMessageThreadPoolNums",))
 _OPEN = (
-    "aclEnable=true asks for access control or TLS, which are not there yet: this broker would be open to all who "
+    "aclEnable=true asks for what is not there yet: this broker would be open to all who "
     "reach it. Set pyDLedgerAllowOpen=true to start it all the same"
 )
 TABLE: dict[str, Started | Refused] = {

@@ -24,7 +24,8 @@ from h2.settings import SettingCodes
 from proxy.grpc.call import Call, CallClosed, GrpcError, GrpcStatus
 from proxy.grpc.messages import encode_message
 from proxy.grpc.server import ALPN
-from remoting.tls import ServerTls, TlsFiles, TlsMode, write_self_made_certificate
+from remoting.certificates import write_self_made_certificate
+from remoting.tls import ServerTls, TlsFiles, TlsMode
 
 Run = Callable[[Coroutine[object, object, None]], None]
 

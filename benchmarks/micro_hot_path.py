@@ -224,7 +224,7 @@ class MicroGroup:
             membership_index=broker.replica.member.membership_index,
             data_file_size=config.data_file_size,
         )
-        handshake = Handshake(own, secret=b"", members=frozenset(PEERS), dialling=dialling)
+        handshake = Handshake(own, secrets=(b"",), members=frozenset(PEERS), dialling=dialling)
         return PeerConnection(handshake, frame_size_max=config.frame_size_max)
 
     def tick(self) -> None:

@@ -20,6 +20,7 @@ from broker.clients.producer_manager import ProducerManager
 from broker.clients.rebalance_lock_manager import RebalanceLockManager
 from broker.config.broker_config import BrokerConfig
 from broker.config.broker_settings import parse_hours
+from broker.config.component_configs import cluster_secrets
 from broker.http.member_figures import MemberStatus
 from broker.leadership.backlog_hand_over import BacklogHandOver
 from broker.leadership.follower_changes import AskLeader, FollowerChanges
@@ -185,7 +186,7 @@ class BrokerController:
             member_status,
             clock(),
         )
-        passed_on = PassedOn(config.dledger.cluster_secret if config.dledger is not None else "")
+        passed_on = PassedOn(cluster_secrets(config.dledger))
         self._access = AccessCheck(
             config.access,
             config.broker_cluster_name,

@@ -26,6 +26,7 @@ from broker.config.existing_store import with_existing_file_size
 from broker.http.http_endpoint import HttpEndpoint
 from broker.http.metrics import metrics_text
 from broker.leadership.leader_requests import LeaderRequests
+from broker.peer_door import peer_door
 from broker.registration.route_requests import RouteRequests
 from broker.store_lock import StoreLock
 from disk.disk import DiskError
@@ -74,6 +75,7 @@ class Broker:
         OSError.
         """
         tls, to_servers = server_tls(config.tls), client_tls(config.tls)
+        door = peer_door(config.dledger.peer_tls, config.tls) if config.dledger is not None else None
         self._rng = random.Random()
         self._clock = make_clock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -108,6 +110,7 @@ class Broker:
             on_tick=self._tick,
             listens=config.dledger is not None,
             features=self._store.features,
+            door=door,
         )
         replica = self._dledger.replica
         imported = plain_import.take_over(replica.log) if plain_import else ImportedState()
@@ -146,9 +149,7 @@ class Broker:
         )
         self._http: HttpEndpoint | None = None
         if config.http_port is not None:
-            self._http = HttpEndpoint(
-                config.http_address, config.http_port, self.status, self._metrics, tls=tls
-            )
+            self._http = HttpEndpoint(config.http_address, config.http_port, self.status, self._metrics, tls)
         self._name_servers = [_NameServer(address) for address in config.namesrv_addr]
         self._told = self._controller.name_servers
         self._told.ask_now = self._register_soon

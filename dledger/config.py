@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from dledger.cluster_secrets import NO_CLUSTER_SECRET, ClusterSecrets
 from dledger.core.member_config import MemberConfig
 from dledger.core.messages import PeerId
 from dledger.errors import DLedgerConfigError
@@ -62,7 +63,7 @@ class DLedgerConfig(msgspec.Struct, frozen=True, kw_only=True):
     peers: Mapping[PeerId, Address]  # dLegerPeers: all voters and their Raft ports, this one among them
     directory: str  # the `dledger-<id>` directory: data/ index/ pydledger/
     # pyDLedgerClusterSecret; empty only where all peers are on the loopback interface.
-    cluster_secret: bytes = b""
+    cluster_secrets: ClusterSecrets = NO_CLUSTER_SECRET
     # Other addresses to reach a peer's Raft port by, e.g. a proxy's.
     peer_dial: Mapping[PeerId, Address] = msgspec.field(default_factory=lambda: _NO_DIALS)
     bind: Address | None = None  # where to listen, if not at the own address of `peers`
@@ -102,7 +103,7 @@ class DLedgerConfig(msgspec.Struct, frozen=True, kw_only=True):
             raise DLedgerConfigError(f"dLegerSelfId {self.self_id!r} is not among dLegerPeers {known}")
         if unknown := set(self.peer_dial) - set(self.peers):
             raise DLedgerConfigError(f"a dial address for {min(unknown)!r}, which is not among dLegerPeers")
-        if not self.cluster_secret and not all(is_loopback(peer.host) for peer in self.peers.values()):
+        if self.cluster_secrets.are_empty and not all(is_loopback(peer.host) for peer in self.peers.values()):
             raise DLedgerConfigError(
                 "pyDLedgerClusterSecret is empty; allowed only if all dLegerPeers are loopback addresses"
             )

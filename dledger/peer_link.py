@@ -80,7 +80,7 @@ class PeerLink(asyncio.Protocol):
         """`members` may connect unformed; `dialled` is the peer this connection was made to: None, it was accepted."""
         handshake = Handshake(
             own,
-            secret=config.cluster_secret,
+            secrets=config.cluster_secrets.read_again(),
             members=members,
             dialling=dialled is not None,
         )

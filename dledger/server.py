@@ -27,6 +27,7 @@ from dledger.core.messages import (
     VoteResponse,
 )
 from dledger.core.output import Role
+from dledger.door import Door, Listening, PlainDoor
 from dledger.errors import HandshakeRefusedError
 from dledger.figures import Figures
 from dledger.formation import GroupIdentity
@@ -52,7 +53,6 @@ from dledger.rpc.requests import (
 from dledger.runtime import Embedder
 from dledger.steady_clock import steady_clock
 from dledger.tick_pace import TickPace
-from remoting.listening import listen
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +87,7 @@ class DLedgerServer:
         on_tick: Callable[[int], int | None] = lambda now_ms: None,
         listens: bool = True,
         features: Sequence[str] = (),
+        door: Door | None = None,
     ) -> None:
         """Recovers the log, which blocks. Raises what LogStore.open() and QuorumState.load() raise.
 
@@ -94,8 +95,9 @@ class DLedgerServer:
         entries of another form than DLedger's. `on_tick` is called after each tick of the member, with the time; it
         says when the next one is to come at the latest, if it knows. `listens`: not where nobody is to ask, as in a
         group of one for good. `features`: of the embedder, to be told to peers: what members of an earlier release may
-        not know.
+        not know. `door`: how peers are reached, if not in plaintext.
         """
+        self._door = door or PlainDoor()
         self.config = config
         self.now_ms = clock or make_clock()
         self._random = random or Random()
@@ -121,7 +123,7 @@ class DLedgerServer:
         # By kind of job (disk_work.py): none waits behind a disk that hangs in another.
         self._job_threads: dict[str, JobThread] = {}
         self._idle: asyncio.Event = asyncio.Event()
-        self._server: asyncio.Server | None = None
+        self._server: Listening | None = None
         self._tick_handle: asyncio.TimerHandle | None = None
         self._is_ticking = False
         self._pace = TickPace(self.replica, self._tick_in)
@@ -137,7 +139,7 @@ class DLedgerServer:
         self._loop = asyncio.get_running_loop()
         if self._listens:
             address = self.config.listen
-            self._server = await listen(lambda: self._new_link(None), address.host, address.port)
+            self._server = await self._door.listen(lambda: self._new_link(None), address.host, address.port)
             log.info("%s listening at=%s", self.replica, address)
         self._is_ticking = True
         self._tick()
@@ -248,6 +250,7 @@ class DLedgerServer:
         links = sorted(self._outgoing.items())
         return replica_status(self.replica) | {
             "raft": listen,
+            "cluster_secrets": len(self.config.cluster_secrets.read_again()),
             "links": [peer for peer, _ in links],
             "wire_versions": {peer: link.wire_version for peer, link in links},
         }
@@ -368,7 +371,7 @@ class DLedgerServer:
             return made[-1]
 
         try:
-            await asyncio.get_running_loop().create_connection(make, address.host, address.port)
+            await self._door.connect(make, address.host, address.port)
         except asyncio.CancelledError:
             # A connection that was made and not handed out yet uvloop closes without a word to its protocol.
             for link in made:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from remoting.address import AddressError, parse_address
+from remoting.secret import SECRET_KEYS
 
 HOST = "127.0.0.1"
 NAMESRV = "namesrv"
@@ -97,6 +98,11 @@ class ClusterLayout:
         if self.base_port < 1 or highest > 65535:
             raise ClusterOptionError(
                 f"--base-port {self.base_port} needs the ports up to {highest}: 1 is the first, 65535 the last"
+            )
+        for key in sorted(SECRET_KEYS & self.conf.keys()):
+            raise ClusterOptionError(
+                f"--conf {key}=…: others on this machine can read a command line; put the secret into a file and "
+                f"give --conf {key}File=FILE"
             )
         for key in sorted(_OWN_TO_EACH & self.conf.keys()):
             raise ClusterOptionError(
@@ -206,6 +212,7 @@ class ClusterLayout:
             "dLegerSelfId": node.id,
             "pyDLedgerHttpPort": str(node.http_port),
             **self.tls_conf,
+            **({"pyDLedgerPeerTls": "enforcing"} if self.tls else {}),
         }
         dials = [
             f"{link.partition(':')[2]}={address}"

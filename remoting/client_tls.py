@@ -23,6 +23,7 @@ class ClientTls:
         checks_server: bool = True,
         checks_host_name: bool = True,
         limits: TlsLimits | None = None,
+        handshake_seconds: float = HANDSHAKE_SECONDS,
     ) -> None:
         """Read the files. Raises TlsError. Without `trust_cert_path` the authorities count that this machine trusts."""
         self._trust_cert_path = trust_cert_path
@@ -30,6 +31,7 @@ class ClientTls:
         self._checks_server = checks_server
         self._checks_host_name = checks_host_name
         self._limits = limits or TlsLimits()
+        self._handshake_seconds = handshake_seconds
         paths = [path for path in (trust_cert_path, *(files.paths if files is not None else ())) if path]
         self._watched = WatchedContext(self._load, paths)
 
@@ -44,7 +46,7 @@ class ClientTls:
                 port,
                 ssl=self.context,
                 server_hostname=host,
-                ssl_handshake_timeout=HANDSHAKE_SECONDS,
+                ssl_handshake_timeout=self._handshake_seconds,
             )
         except ConnectionResetError as error:
             if error.errno is not None:

@@ -172,7 +172,8 @@ class FirstBytesListener:
         if mode is not (TlsMode.DISABLED if is_tls else TlsMode.ENFORCING):
             return True
         kind = "TLS" if is_tls else "plaintext"
-        log.warning("%s refused from=%s tls.server.mode=%s", kind, _peer(sock), mode, extra=_PER_CONNECTION)
+        key = "tls.server.mode" if self._tls is None else self._tls.mode_key
+        log.warning("%s refused from=%s %s=%s", kind, _peer(sock), key, mode, extra=_PER_CONNECTION)
         return False
 
     async def _open(self, sock: socket.socket, context: ssl.SSLContext | None, source: str | None) -> None:

@@ -9,6 +9,17 @@ from typing import Any, Final
 from remoting.configuration import ConfigError, Setting, words
 
 MASK: Final = "***"
+# All keys whose values nobody is to read: those of RocketMQ that are not read here, too.
+SECRET_KEYS: Final = frozenset(
+    {
+        "initAuthenticationUser",
+        "innerClientAuthenticationCredentials",
+        "pyDLedgerClusterSecret",
+        "tls.client.keyPassword",
+        "tls.server.keyPassword",
+        "tlsKeyPassword",
+    }
+)
 
 
 class SecretError(ConfigError):
@@ -65,6 +76,7 @@ NO_SECRET: Final = Secret()
 
 def secret_settings(key: str, field: str) -> dict[str, Setting]:
     """The settings of a secret: `key` has it in the conf, `<key>File` names a file with it."""
+    assert key in SECRET_KEYS, "also commands must know it"
     text = words(field)
     read_text = text.read
     shown = Setting(field, lambda given: Secret(str(read_text(given))), text.allowed, is_secret=True)

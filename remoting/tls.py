@@ -97,6 +97,7 @@ class ServerTls:
         trust_cert_path: str | None = None,
         needs_client: bool = False,
         are_watched: bool = True,
+        mode_key: str = "tls.server.mode",
     ) -> None:
         """Read the files. Raises TlsError. `alpn`: the protocols that may be agreed on, the first one first.
 
@@ -104,6 +105,7 @@ class ServerTls:
         `needs_client` it must have one.
         """
         self.mode = mode
+        self.mode_key = mode_key  # of the conf, for those who are refused
         self._files = files
         self._alpn = alpn
         self._limits = limits or TlsLimits()

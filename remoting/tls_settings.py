@@ -69,6 +69,17 @@ class TlsConfig(msgspec.Struct, frozen=True, kw_only=True):
     config_file: str | None = None
 
     @property
+    def client_files(self) -> TlsFiles | None:
+        """None: this process shows no certificate."""
+        if self.client_key_path is None or self.client_cert_path is None:
+            return None
+        return TlsFiles(
+            key_path=self.client_key_path,
+            cert_path=self.client_cert_path,
+            key_password=self.client_key_password,
+        )
+
+    @property
     def limits(self) -> TlsLimits:
         versions = tuple(sorted({_VERSIONS[name] for name in _names(self.protocols or "")}))
         return TlsLimits(versions=versions, ciphers=(self.ciphers or "").replace(",", ":"))
@@ -224,19 +235,12 @@ def client_tls(config: TlsConfig) -> ClientTls | None:
         is_enabled = config.server_mode is TlsMode.ENFORCING
     if not is_enabled:
         return None
-    files = None
-    if config.client_key_path is not None and config.client_cert_path is not None:
-        files = TlsFiles(
-            key_path=config.client_key_path,
-            cert_path=config.client_cert_path,
-            key_password=config.client_key_password,
-        )
     checks_server = config.client_auth_server and not config.test_mode_enable
     if not checks_server:
         log.warning("TLS without a look at servers' certificates: nobody knows who answers")
     return ClientTls(
         trust_cert_path=config.client_trust_cert_path,
-        files=files,
+        files=config.client_files,
         checks_server=checks_server,
         checks_host_name=config.check_host_name,
         limits=config.limits,

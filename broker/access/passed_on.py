@@ -12,6 +12,7 @@ from typing import Final
 
 from auth.policy import address_of
 from auth.signature import signed_content
+from dledger.cluster_secrets import ClusterSecrets
 from remoting.frame.command import RemotingCommand
 
 # Of our own: a member that has this one from a member does not pass it on again. The value is where it came from.
@@ -22,25 +23,27 @@ _LABEL: Final = b"pydledger passed on\0"
 
 
 class PassedOn:
-    def __init__(self, cluster_secret: str) -> None:
-        self._secret = cluster_secret.encode()
+    def __init__(self, secrets: ClusterSecrets) -> None:
+        self._secrets = secrets
 
     def fields_of(self, command: RemotingCommand, source_ip: str) -> dict[str, str]:
         """All that the leader gets."""
         fields = {**command.ext_fields, PASSED_ON: source_ip}
-        if self._secret:
-            fields[_PROOF] = self._proof(command, source_ip)
+        if not self._secrets.are_empty:
+            fields[_PROOF] = _proof(self._secrets.read_again()[0], command, source_ip)
         return fields
 
     def source_of(self, command: RemotingCommand) -> str | None:
         """None: it was not passed on, or that is not proved."""
         source_ip = command.ext_fields.get(PASSED_ON)
-        if source_ip is None or not self._secret or address_of(source_ip) is None:
+        if source_ip is None or self._secrets.are_empty or address_of(source_ip) is None:
             return None
         proof = command.ext_fields.get(_PROOF, "").encode(errors="replace")
-        return source_ip if hmac.compare_digest(proof, self._proof(command, source_ip).encode()) else None
+        proofs = [_proof(secret, command, source_ip).encode() for secret in self._secrets.read_again()]
+        return source_ip if any(hmac.compare_digest(proof, known) for known in proofs) else None
 
-    def _proof(self, command: RemotingCommand, source_ip: str) -> str:
-        content = signed_content(command.ext_fields, command.body, command.version, PASSED_ON_FIELDS)
-        head = b"%b%d\0%b\0" % (_LABEL, command.code, source_ip.encode())
-        return hmac.digest(self._secret, head + content, hashlib.sha256).hex()
+
+def _proof(secret: bytes, command: RemotingCommand, source_ip: str) -> str:
+    content = signed_content(command.ext_fields, command.body, command.version, PASSED_ON_FIELDS)
+    head = b"%b%d\0%b\0" % (_LABEL, command.code, source_ip.encode())
+    return hmac.digest(secret, head + content, hashlib.sha256).hex()

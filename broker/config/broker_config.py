@@ -19,6 +19,7 @@ from message import names
 from remoting.address import Address, join
 from remoting.configuration import ConfigError
 from remoting.secret import NO_SECRET, Secret
+from remoting.tls import TlsMode
 from remoting.tls_settings import TlsConfig
 from remoting.unread_budget import UNREAD_SIZE_MAX
 from store.errors import StoreConfigError
@@ -47,6 +48,7 @@ class DLedgerGroupConfig(msgspec.Struct, frozen=True, kw_only=True):
     peer_dial: Mapping[str, Address]
     # Members prove that they know it. May be empty only while all peers are on loopback.
     cluster_secret: Secret = NO_SECRET
+    peer_tls: TlsMode = TlsMode.DISABLED
     heart_beat_interval_ms: int = 150
     vote_timeout_ms_min: int = 1000
     vote_timeout_ms_max: int = 1600

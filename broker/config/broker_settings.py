@@ -28,7 +28,7 @@ from remoting.configuration import (
     words,
 )
 from remoting.secret import secret_settings
-from remoting.tls_settings import TLS_SETTINGS
+from remoting.tls_settings import TLS_MODE_SETTING, TLS_SETTINGS
 from store.errors import StoreConfigError
 from store.store_config import parse_delay_levels
 
@@ -210,6 +210,7 @@ DLEDGER_SETTINGS: Mapping[str, Setting] = {
     "dLegerPeers": Setting("peers", _peers, "id-host:port, several joined by ;"),
     "pyDLedgerPeerDial": Setting("peer_dial", _peer_dial, "id=host:port, several joined by ;"),
     **secret_settings("pyDLedgerClusterSecret", "cluster_secret"),
+    "pyDLedgerPeerTls": replace(TLS_MODE_SETTING, field="peer_tls"),
     "pyDLedgerHeartBeatIntervalMs": whole_number("heart_beat_interval_ms", 10, 60_000, "ms"),
     "pyDLedgerVoteTimeoutMsMin": whole_number("vote_timeout_ms_min", 50, 600_000, "ms"),
     "pyDLedgerVoteTimeoutMsMax": whole_number("vote_timeout_ms_max", 50, 600_000, "ms"),

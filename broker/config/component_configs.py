@@ -7,6 +7,7 @@ import os
 from broker.config.broker_config import BrokerConfig, DLedgerGroupConfig, FlushDiskType
 from broker.config.broker_settings import parse_hours
 from disk.disk import Disk
+from dledger.cluster_secrets import NO_CLUSTER_SECRET, ClusterSecrets
 from dledger.config import DLedgerConfig, FlushMode
 from dledger.core.member_config import MemberConfig
 from message.message_id import pack_host
@@ -22,6 +23,14 @@ _PAGE_SIZE = 4096
 _PLAIN_SELF_ID = "n0"
 
 
+def cluster_secrets(dledger: DLedgerGroupConfig | None) -> ClusterSecrets:
+    """Of a broker that is in no group: an empty one."""
+    if dledger is None:
+        return NO_CLUSTER_SECRET
+    secret = dledger.cluster_secret
+    return ClusterSecrets(lambda: [line.encode() for line in secret.lines()])
+
+
 def dledger_config(config: BrokerConfig) -> DLedgerConfig:
     """The settings of the replicated log. Raises DLedgerConfigError."""
     dledger, store = config.dledger or _group_of_one(config), config.store
@@ -31,7 +40,7 @@ def dledger_config(config: BrokerConfig) -> DLedgerConfig:
         self_id=dledger.self_id,
         peers=dledger.peers,
         directory=ledger_directory(config),
-        cluster_secret=dledger.cluster_secret.reveal().encode(),
+        cluster_secrets=cluster_secrets(dledger),
         peer_dial=dledger.peer_dial,
         bind=_raft_bind(dledger),
         flush_mode=FlushMode.SYNC_FLUSH if is_sync else FlushMode.ASYNC_FLUSH,

@@ -38,6 +38,7 @@ from remoting.configuration import (
 from remoting.lookup import LookUp, ip_addresses, own_address
 from remoting.secret import take_secret
 from remoting.security_switches import check_security_switches
+from remoting.tls import TlsMode
 from remoting.tls_settings import TLS_SETTINGS, take_tls_config, with_tls_file
 
 LOOPBACK = "127.0.0.1"
@@ -110,6 +111,7 @@ def read_broker_config(
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
     _check_ports(config, source)
+    _check_peer_tls(config, source)
     if not config.namesrv_addr:
         warnings.append(
             f"{source}: no NameServer is named, so no client finds this broker: give -n ADDR, namesrvAddr, or "
@@ -203,6 +205,17 @@ def _set_plain_defaults(found: ReadSettings, properties: list[Property], source:
     values.setdefault("broker_name", socket.gethostname())
     # RocketMQ's: nobody else holds what a power cut takes, but this is what its users have measured and chosen.
     values.setdefault("flush_disk_type", FlushDiskType.ASYNC_FLUSH)
+
+
+def _check_peer_tls(config: BrokerConfig, source: str) -> None:
+    dledger, tls = config.dledger, config.tls
+    if dledger is None or dledger.peer_tls is TlsMode.DISABLED:
+        return
+    if not tls.has_server_certificate or tls.server_trust_cert_path is None:
+        raise ConfigError(
+            f"{source}: pyDLedgerPeerTls={dledger.peer_tls} needs tls.server.keyPath, tls.server.certPath and "
+            "tls.server.trustCertPath: the member's certificate, and whom it trusts (`mq tls init` makes them)"
+        )
 
 
 def _check_ports(config: BrokerConfig, source: str) -> None:

@@ -41,7 +41,6 @@ class HttpEndpoint:
         port: int,
         status: Callable[[], Status],
         metrics: Callable[[], str],
-        *,
         tls: ServerTls | None = None,
     ) -> None:
         """`metrics`: in Prometheus' text format. Without `tls` it takes plaintext only."""

@@ -34,7 +34,7 @@ def ask(
     """
     began = time.monotonic()
     hello = Hello(group=group, member_id="", addressee_id=member, nonce=os.urandom(NONCE_SIZE))
-    handshake = Handshake(hello, secret=b"", members=frozenset(), dialling=True)
+    handshake = Handshake(hello, secrets=(b"",), members=frozenset(), dialling=True)
     connection = PeerConnection(handshake, frame_size_max=FRAME_SIZE_MAX)
     with _dial(address, seconds_max) as sock:
 

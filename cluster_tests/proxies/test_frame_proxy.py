@@ -46,7 +46,7 @@ def peer_connection(own: str, peer: str, *, dialling: bool) -> PeerConnection:
         nonce=own.encode() * 16,
         disk_uuid=own.encode() * 8,
     )
-    handshake = Handshake(hello, secret=b"", members=MEMBERS, dialling=dialling)
+    handshake = Handshake(hello, secrets=(b"",), members=MEMBERS, dialling=dialling)
     return PeerConnection(handshake, frame_size_max=1 << 20)
 
 

@@ -6,15 +6,18 @@
     acceptor  Welcome                 or Refused
 
 A proof is HMAC-SHA256 over both Hellos, each with a fresh nonce, under a label for its direction: it cannot be
-replayed, nor reflected to its sender. It binds the Hellos too, with the versions that each side speaks: both use the
-highest that they have in common, so that members of two releases work together while a group is upgraded. What
-follows is not authenticated frame by frame; a network that others can write to needs a tunnel.
+replayed, nor reflected to its sender. A side may know several secrets, while one is replaced by another: the acceptor
+proves its first one, and the dialler the one that the acceptor has proved. A proof binds the Hellos too, with the
+versions that each side speaks: both use the highest that they have in common, so that members of two releases work
+together while a group is upgraded. What follows is not authenticated frame by frame; a network that others can write
+to needs TLS (dledger/door.py).
 
 Decides who may speak. What a group makes of the identities it sees is dledger/formation.py's. No I/O: nonces come
 from the caller.
 """
 
 import hmac
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -87,10 +90,14 @@ class Handshake:
     dialler: also acknowledged), so nothing a stranger says in its Hello is ever acted on.
     """
 
-    def __init__(self, own: Hello, *, secret: bytes, members: frozenset[PeerId], dialling: bool) -> None:
-        """`own.addressee_id` names the peer when dialling and is filled in from its Hello when not."""
+    def __init__(
+        self, own: Hello, *, secrets: Sequence[bytes], members: frozenset[PeerId], dialling: bool
+    ) -> None:
+        """`own.addressee_id` names the peer when dialling and is filled in from its Hello when not. Of `secrets` the
+        first one is proved, and each one is believed.
+        """
         self._own = own
-        self._secret = secret
+        self._secrets = secrets
         self._members = members
         self._dialling = dialling
         self._peer_hello: Hello | None = None
@@ -144,17 +151,20 @@ class Handshake:
         self._own = msgspec.structs.replace(self._own, addressee_id=hello.member_id)
         answer = _encode(self._own)
         self._transcript = header + answer
-        return [answer, _encode(_Proof(self._mac(b"acceptor")))]
+        return [answer, _encode(_Proof(self._mac(b"acceptor", self._secrets[0])))]
 
     def _proof(self, proof: _Proof) -> list[bytes]:
         if self._peer_hello is None or self._proof_received:
             raise RemoteProtocolError("a Proof out of turn")
         label = b"acceptor" if self._dialling else b"dialler"
-        if not hmac.compare_digest(proof.mac, self._mac(label)):
+        known = [
+            secret for secret in self._secrets if hmac.compare_digest(proof.mac, self._mac(label, secret))
+        ]
+        if not known:
             raise HandshakeRefusedError("the cluster secrets differ (pyDLedgerClusterSecret)")
         self._proof_received = True
         if self._dialling:
-            return [_encode(_Proof(self._mac(b"dialler")))]
+            return [_encode(_Proof(self._mac(b"dialler", known[0])))]
         self.peer = self._peer_hello
         return [_encode(_Welcome())]
 
@@ -164,8 +174,8 @@ class Handshake:
         self.peer = self._peer_hello
         return []
 
-    def _mac(self, label: bytes) -> bytes:
-        return hmac.digest(self._secret, label + b"\0" + self._transcript, "sha256")
+    def _mac(self, label: bytes, secret: bytes) -> bytes:
+        return hmac.digest(secret, label + b"\0" + self._transcript, "sha256")
 
     def _check(self, hello: Hello) -> None:
         own = self._own

@@ -17,6 +17,7 @@ from broker.processors.pop.pop_queues import PopQueues
 from broker.topics.subscription_group_manager import SubscriptionGroupManager
 from broker.topics.topic_config_manager import TopicConfigManager
 from broker.waiting.waiting_pops import WaitingPops
+from dledger.cluster_secrets import NO_CLUSTER_SECRET
 from remoting.bodies.pop_bodies import BatchAckMessageRequestBody
 from remoting.frame.command import RemotingCommand
 from remoting.headers.headers import CommandHeader, HeaderT
@@ -93,7 +94,10 @@ class PopBroker:
 
 # Nobody is asked who they are.
 _OPEN = RequestAccess(
-    AccessCheck(AccessConfig(), "", "", AccessTable(), PassedOn("")), 0, (), Sender("127.0.0.1")
+    AccessCheck(AccessConfig(), "", "", AccessTable(), PassedOn(NO_CLUSTER_SECRET)),
+    0,
+    (),
+    Sender("127.0.0.1"),
 )
 
 

@@ -82,7 +82,7 @@ def test_a_secret_is_read_from_its_file(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.write_text("between us\n")
     config, _ = read(GROUP + f"pyDLedgerClusterSecretFile={path}", HOSTS)
-    assert dledger_config(config).cluster_secret == b"between us"
+    assert dledger_config(config).cluster_secrets.read_again() == (b"between us",)
 
 
 @pytest.mark.parametrize(

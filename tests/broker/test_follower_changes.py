@@ -17,6 +17,7 @@ from broker.config.broker_config import BrokerConfig
 from broker.config.config_file import read_broker_config
 from broker.leadership.follower_changes import FollowerChanges, OnLeaderAnswer
 from broker.server import Broker
+from dledger.cluster_secrets import NO_CLUSTER_SECRET
 from namesrv.namesrv import Namesrv
 from namesrv.namesrv_config import NamesrvConfig
 from remoting.client import RemotingClient
@@ -111,10 +112,12 @@ def delete(broker: OneBroker, answer: int | None, fields: dict[str, str]) -> tup
             told.append(code)
 
     command = request(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"} | fields, opaque=1)
-    check = AccessCheck(broker.config.access, "", "", broker.store.tables.access_table, PassedOn(""))
+    check = AccessCheck(
+        broker.config.access, "", "", broker.store.tables.access_table, PassedOn(NO_CLUSTER_SECRET)
+    )
     access = RequestAccess(check, command.code, (), Sender("10.1.2.3"))
     asking = Request(command, CommandHeader(), broker.channel, Told(broker.channel), access)
-    changes = FollowerChanges(broker.store, lambda: broker.now_ms, PassedOn(""), ask_leader)
+    changes = FollowerChanges(broker.store, lambda: broker.now_ms, PassedOn(NO_CLUSTER_SECRET), ask_leader)
     changes.handle(asking, lambda now_ms: asking.answer(ResponseCode.SERVICE_NOT_AVAILABLE), broker.now_ms)
     return asked, told[0]
 

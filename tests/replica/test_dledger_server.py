@@ -1,25 +1,18 @@
-"""Three servers in one process over real loopback sockets: links, threads and the end of a member.
-
-On uvloop, as brokers run. asyncio's own loop leaks a connection that it accepts in the turn in which its server closes
-(Server._attach() refuses the transport and nobody closes the socket), and here all dial each other until the end.
-"""
+"""Three servers in one process over real loopback sockets: links, threads and the end of a member."""
 
 import asyncio
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Self
 
 import pytest
 import uvloop
-from virtual_group import Journal
+from dledger_servers import Servers, append, begin_append
 
-from disk.real_disk import RealDisk
-from dledger.config import DLedgerConfig
+from dledger.cluster_secrets import fixed_secret
 from dledger.core.messages import PeerId
-from dledger.core.output import AppendStatus, Batch
+from dledger.core.output import AppendStatus
 from dledger.core.refusal import Refusal, RefusalReason
-from dledger.entry import EntryKind, Index, verify_entries
+from dledger.entry import Index, verify_entries
 from dledger.peer_link import PeerLink
 from dledger.rpc.codec import encode_message
 from dledger.rpc.connection import PeerConnection
@@ -28,116 +21,8 @@ from dledger.rpc.requests import GetRequest, GetResponse, MetadataRequest, Metad
 from dledger.rpc.response_code import ResponseCode
 from dledger.server import DLedgerServer, make_clock
 from remoting.address import Address
-from tests.free_ports import free_ports
 
 pytestmark = pytest.mark.slow
-
-
-class Servers:
-    """In an `async with`: a test that fails must leave no server, or its threads would keep pytest from ending."""
-
-    def __init__(
-        self,
-        directory: Path,
-        secrets: dict[PeerId, bytes] | None = None,
-        features: dict[PeerId, list[str]] | None = None,
-    ) -> None:
-        names = ["n0", "n1", "n2"]
-        self.directory = directory
-        self.peers = {
-            name: Address("127.0.0.1", port) for name, port in zip(names, free_ports(3), strict=True)
-        }
-        self.secrets = secrets or {}
-        self.features = features or {}
-        self.running: dict[PeerId, DLedgerServer] = {}
-        self.failures: list[str] = []
-        self._clock = make_clock()
-        self._stepped = asyncio.Event()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await asyncio.gather(*(server.close() for server in self.running.values()))
-
-    def _now_ms(self) -> int:
-        """Whatever a member does begins with a look at its clock."""
-        self._stepped.set()
-        return self._clock()
-
-    async def until(self, condition: Callable[[], object]) -> None:
-        """Looks after each step of a member; their ticks never end."""
-        async with asyncio.timeout(20):
-            while not condition():
-                self._stepped.clear()
-                await self._stepped.wait()
-
-    async def start(self, *names: PeerId) -> None:
-        for name in names or self.peers:
-            config = DLedgerConfig(
-                group="g",
-                self_id=name,
-                peers=self.peers,
-                directory=str(self.directory / f"dledger-{name}"),
-                data_file_size=1 << 20,
-                index_file_size=32 * 4096,
-                cluster_secret=self.secrets.get(name, b""),
-            )
-            server = DLedgerServer(
-                config,
-                RealDisk(),
-                Journal(),
-                on_failure=self.failures.append,
-                clock=self._now_ms,
-                features=self.features.get(name, ()),
-            )
-            self.running[name] = server
-            await server.start()
-
-    def leader(self) -> DLedgerServer | None:
-        ready = [server for server in self.running.values() if server.replica.member.leader_ready]
-        return max(ready, key=lambda server: server.replica.member.curr_term, default=None)
-
-    async def elect(self) -> DLedgerServer:
-        await self.until(self.leader)
-        leader = self.leader()
-        assert leader is not None
-        return leader
-
-    def converged(self) -> bool:
-        states = {
-            (
-                server.replica.log.ledger_end_index,
-                server.replica.log.ledger_end_chain,
-                server.replica.member.committed_index,
-            )
-            for server in self.running.values()
-        }
-        return len(states) == 1 and self.leader() is not None
-
-    async def stop(self, *names: PeerId) -> None:
-        """All at once: one after the other, those that are left would elect, and write."""
-        leaving = [self.running.pop(name) for name in names or list(self.running)]
-        await asyncio.gather(*(server.stop() for server in leaving))
-
-    def data_files(self, name: PeerId) -> dict[str, bytes]:
-        data = self.directory / f"dledger-{name}" / "data"
-        return {path.name: path.read_bytes() for path in data.iterdir()}
-
-
-def begin_append(server: DLedgerServer, bodies: list[bytes]) -> asyncio.Future[AppendStatus]:
-    """Appended when this returns; the future ends with the outcome."""
-    done: asyncio.Future[AppendStatus] = asyncio.get_running_loop().create_future()
-    sizes = [len(body) for body in bodies]
-    batch = server.replica.append(
-        sizes, lambda _: bodies, EntryKind.MESSAGE, done.set_result, server.now_ms()
-    )
-    assert isinstance(batch, Batch)
-    return done
-
-
-async def append(server: DLedgerServer, bodies: list[bytes]) -> AppendStatus:
-    return await begin_append(server, bodies)
 
 
 async def read_index(server: DLedgerServer) -> Index | Refusal:
@@ -149,7 +34,7 @@ async def read_index(server: DLedgerServer) -> Index | Refusal:
 async def ask(address: Address, addressee: PeerId, *requests: object) -> list[tuple[object, bytes]]:
     """As a reader that is no member."""
     hello = Hello(group="g", member_id="", addressee_id=addressee, nonce=b"r" * 32)
-    handshake = Handshake(hello, secret=b"", members=frozenset(), dialling=True)
+    handshake = Handshake(hello, secrets=(b"",), members=frozenset(), dialling=True)
     connection = PeerConnection(handshake, frame_size_max=1 << 24)
     reader, writer = await asyncio.open_connection(address.host, address.port)
     answers: list[tuple[object, bytes]] = []
@@ -259,8 +144,10 @@ def test_a_reader_gets_metadata_and_verifiable_committed_entries(tmp_path: Path)
 
 
 def test_a_member_with_another_secret_is_kept_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    secrets = {name: fixed_secret(b"not ours" if name == "n2" else b"ours") for name in ("n0", "n1", "n2")}
+
     async def run() -> None:
-        async with Servers(tmp_path, {"n0": b"ours", "n1": b"ours", "n2": b"not ours"}) as servers:
+        async with Servers(tmp_path, secrets) as servers:
             await servers.start()
             await servers.until(lambda: "pyDLedgerClusterSecret" in caplog.text)
             await servers.until(lambda: servers.running["n0"].status()["links"] == ["n1"])
@@ -378,7 +265,7 @@ def test_a_peer_that_shows_another_disk_is_heard_over_no_earlier_connection(tmp_
                 group="g", member_id="n1", addressee_id="n0", nonce=b"n" * 32, disk_uuid=b"another disk 16b",
                 group_uuid=group.group_uuid, pairs=group.pairs, data_file_size=1 << 20, begin_pos=0,
             )  # fmt: skip
-            handshake = Handshake(hello, secret=b"", members=frozenset(servers.peers), dialling=True)
+            handshake = Handshake(hello, secrets=(b"",), members=frozenset(servers.peers), dialling=True)
             connection = PeerConnection(handshake, frame_size_max=1 << 24)
             address = servers.peers["n0"]
             reader, writer = await asyncio.open_connection(address.host, address.port)

@@ -1,6 +1,6 @@
 """Two ends of a peer connection without a network, for tests of the codec and of the handshake."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dledger.errors import DLedgerError
@@ -26,17 +26,17 @@ def pair(
     dialler: Hello | None = None,
     acceptor: Hello | None = None,
     *,
-    secrets: tuple[bytes, bytes] = (b"s", b"s"),
+    secrets: tuple[Sequence[bytes], Sequence[bytes]] = ((b"s",), (b"s",)),
     frame_size_max: int = 1 << 20,
     members: Mapping[str, frozenset[str]] | None = None,
 ) -> tuple[PeerConnection, PeerConnection]:
     ends = []
-    for own, secret, dialling in (
+    for own, known_secrets, dialling in (
         (dialler or hello("n0", "n1"), secrets[0], True),
         (acceptor or hello("n1"), secrets[1], False),
     ):
         known = (members or {}).get(own.member_id, MEMBERS)
-        handshake = Handshake(own, secret=secret, members=known, dialling=dialling)
+        handshake = Handshake(own, secrets=known_secrets, members=known, dialling=dialling)
         ends.append(PeerConnection(handshake, frame_size_max=frame_size_max))
     return ends[0], ends[1]
 

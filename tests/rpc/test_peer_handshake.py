@@ -1,5 +1,6 @@
 """Who may speak on a peer port, and what the others are told."""
 
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -61,7 +62,7 @@ def test_a_member_of_version_1_is_understood_and_understands_a_later_one() -> No
 
 @pytest.mark.parametrize("member_id", ["n0", ""])
 def test_another_secret_is_refused_by_the_first_to_see_the_proof(member_id: str) -> None:
-    dialler, acceptor = pair(hello(member_id, "n1"), secrets=(b"one", b"other"))
+    dialler, acceptor = pair(hello(member_id, "n1"), secrets=((b"one",), (b"other",)))
     with pytest.raises(HandshakeRefusedError, match="pyDLedgerClusterSecret"):
         shake(dialler, acceptor)
     assert not dialler.established
@@ -107,7 +108,7 @@ def test_a_mismatch_is_refused_with_its_reason_and_the_other_side_hears_it(
 
 def test_a_wrong_member_at_the_dialled_address_is_noticed_by_the_dialler() -> None:
     dialler, acceptor = pair(hello("n0", "n1"), hello("n1"))
-    impostor = Handshake(hello("n2", "n0"), secret=b"s", members=MEMBERS, dialling=True)
+    impostor = Handshake(hello("n2", "n0"), secrets=(b"s",), members=MEMBERS, dialling=True)
     frame = impostor.start()[0]
     dialler.data_to_send()
     with pytest.raises(HandshakeRefusedError, match="'n1' was dialled, 'n2' answered"):
@@ -166,3 +167,26 @@ def test_a_member_that_this_one_has_not_heard_of_is_taken_if_it_is_of_the_same_f
     dialler, acceptor = pair(hello("n9", "n1", **group), hello("n1", **group))
     shake(dialler, acceptor)
     assert acceptor.established
+
+
+OLD, NEW = b"old", b"new"
+CHANGES = [(OLD,), (OLD, NEW), (NEW, OLD), (NEW,)]
+
+
+@pytest.mark.parametrize(("before", "after"), list(pairwise(CHANGES)))
+@pytest.mark.parametrize("is_dialler_first", [True, False])
+def test_members_of_two_steps_of_a_change_of_secrets_believe_each_other(
+    before: tuple[bytes, ...], after: tuple[bytes, ...], is_dialler_first: bool
+) -> None:
+    dialler, acceptor = pair(secrets=(after, before) if is_dialler_first else (before, after))
+    shake(dialler, acceptor)
+    assert dialler.established
+    assert acceptor.established
+
+
+@pytest.mark.parametrize("known", [(NEW,), (NEW, b"another")])
+def test_a_secret_that_is_no_longer_accepted_is_refused(known: tuple[bytes, ...]) -> None:
+    for secrets in (((OLD,), known), (known, (OLD,))):
+        dialler, acceptor = pair(secrets=secrets)
+        with pytest.raises(HandshakeRefusedError, match="secrets differ"):
+            shake(dialler, acceptor)

@@ -9,6 +9,7 @@ from one_broker import OneBroker
 from secured_broker import CONF, NEW_USER, USER, allow, answer_to, change, secured_broker, signed
 
 from broker.access.passed_on import PASSED_ON, PassedOn
+from dledger.cluster_secrets import fixed_secret
 from remoting.codes import RequestCode, ResponseCode
 from remoting.frame.command import RemotingCommand
 
@@ -20,7 +21,7 @@ SECRET = "pyDLedgerClusterSecret=for members alone\n"
 def passed_on(broker: OneBroker, source_ip: str, secret: str = "for members alone") -> RemotingCommand:
     """What the leader gets of a request that USER has signed."""
     command = signed(broker.new_request(DELETE, {"topic": "T"}), USER)
-    command.ext_fields = PassedOn(secret).fields_of(command, source_ip)
+    command.ext_fields = PassedOn(fixed_secret(secret.encode())).fields_of(command, source_ip)
     return command
 
 
@@ -60,6 +61,22 @@ def test_nobody_claims_an_address_without_the_secret_of_the_members(
         of_another_code = passed_on(broker, "127.0.0.1")
         of_another_code.code = RequestCode.UPDATE_BROKER_CONFIG
         assert f"closed for {FOLLOWER}" in (answer_to(broker, of_another_code, FOLLOWER).remark or "")
+
+
+def test_while_the_secret_is_replaced_both_count(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("former\nlatter\n")
+    with secured_broker(tmp_path, f"pyDLedgerClusterSecretFile={file}\n") as broker:
+
+        def is_believed(secret: str) -> bool:
+            answer = answer_to(broker, passed_on(broker, "127.0.0.1", secret), FOLLOWER)
+            return answer.code != ResponseCode.NO_PERMISSION
+
+        assert is_believed("former")
+        assert is_believed("latter")
+        file.write_text("latter\n")
+        assert not is_believed("former")
+        assert is_believed("latter")
 
 
 def test_what_a_follower_adds_is_no_part_of_the_signature_and_the_rest_is(tmp_path: Path) -> None:

@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 _PER_CONNECTION = {"per_connection": True}  # anybody may open as many as they like: mq/log_limit.py
 
 PENDING_WRITE_LIMIT = 8 * 1024 * 1024
+# A TLS transport passes on all that it is given at once, and what the socket below has not sent is in no figure of it.
+# Given pieces, it keeps what follows the one with which the socket is full.
+TLS_PIECE_SIZE = 64 * 1024
 
 
 class CommandHandler(Protocol):
@@ -59,6 +62,7 @@ class Channel:
     """
 
     __slots__ = (
+        "_is_tls",
         "_on_write",
         "_transport",
         "attributes",
@@ -86,6 +90,7 @@ class Channel:
         self.paused = False
         self.written_size = 0  # bytes, taken by the peer or not
         self._transport = transport
+        self._is_tls = transport.get_extra_info("sslcontext") is not None
         self._on_write = on_write
 
     def write(self, data: bytes | Sequence[bytes | memoryview]) -> None:
@@ -94,7 +99,9 @@ class Channel:
             return
         if not self.paused:
             self.is_active = True
-        if isinstance(data, bytes):
+        if self._is_tls:
+            size = self._write_pieces(data if isinstance(data, bytes) else b"".join(data))
+        elif isinstance(data, bytes):
             size = len(data)
             self._transport.write(data)
         else:
@@ -103,6 +110,15 @@ class Channel:
         self.written_size += size
         if self._on_write is not None:
             self._on_write(size)
+
+    def _write_pieces(self, data: bytes) -> int:
+        if len(data) <= TLS_PIECE_SIZE:
+            self._transport.write(data)
+        else:
+            view = memoryview(data)
+            for start in range(0, len(data), TLS_PIECE_SIZE):
+                self._transport.write(view[start : start + TLS_PIECE_SIZE])
+        return len(data)
 
     @property
     def pending_write_size(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
@@ -15,10 +16,11 @@ from remoting_fakes import RecordingHandler, echo
 
 from remoting import first_bytes
 from remoting.certificates import Authority
+from remoting.channel import Channel
 from remoting.client import RemotingClient
 from remoting.client_tls import ClientTls
 from remoting.errors import RemotingConnectError
-from remoting.frame.command import request
+from remoting.frame.command import RemotingCommand, request
 from remoting.server import RemotingServer
 from remoting.tls import ServerTls, TlsError, TlsFiles, TlsLimits, TlsMode
 
@@ -63,8 +65,10 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
 
 
 @contextlib.asynccontextmanager
-async def serving(tls: ServerTls | None) -> AsyncIterator[RemotingServer]:
-    server = RemotingServer(RecordingHandler(echo), "127.0.0.1", 0, tls=tls)
+async def serving(
+    tls: ServerTls | None, answer: Callable[[Channel, RemotingCommand], None] = echo
+) -> AsyncIterator[RemotingServer]:
+    server = RemotingServer(RecordingHandler(answer), "127.0.0.1", 0, tls=tls)
     await server.start()
     try:
         yield server
@@ -278,6 +282,37 @@ def test_the_oldest_of_too_many_connections_that_are_not_open_goes(
                         assert await waiting[0][0].read() == b""
                 for _, writer in waiting:
                     writer.close()
+
+    run(main())
+
+
+def test_what_a_client_does_not_take_counts_as_in_plaintext(run: Run, certificates: Cluster) -> None:
+    """The figure by which those who read nothing are found, and slowed down, or closed."""
+    size = 12 << 20
+
+    async def main() -> None:
+        answered = asyncio.Event()
+
+        def answer(channel: Channel, command: RemotingCommand) -> None:
+            echo(channel, command)
+            answered.set()
+
+        async with serving(certificates.server(), answer) as server:
+            silent = socket.socket()
+            silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+            silent.connect(("127.0.0.1", server.port))
+            loop = asyncio.get_running_loop()
+            context = certificates.client().context
+            wrapped = await loop.run_in_executor(
+                None, lambda: context.wrap_socket(silent, server_hostname="127.0.0.1")
+            )
+            await loop.run_in_executor(None, wrapped.sendall, request(1, body=bytes(size), opaque=1).encode())
+            async with asyncio.timeout(20):
+                await answered.wait()
+            (channel,) = server.channels
+            in_kernels = 6 << 20  # what both sockets may hold, at the most
+            assert size - in_kernels < channel.pending_write_size <= size + (1 << 20)
+            wrapped.close()
 
     run(main())
 

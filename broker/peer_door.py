@@ -15,7 +15,7 @@ from dledger.door import Door, Listening, PlainDoor
 from remoting.address import join
 from remoting.client_tls import ClientTls
 from remoting.listening import listen_as
-from remoting.tls import ServerTls, TlsMode
+from remoting.tls import ServerTls, TlsMode, reason_of
 from remoting.tls_settings import TlsConfig
 
 # A member that takes the connection and says nothing must not hold up the next dial.
@@ -67,7 +67,7 @@ class TlsDoor:
             return await PlainDoor().connect(make_protocol, host, port)
         try:
             return await self._client.connect(make_protocol, host, port)
-        except (ssl.SSLError, ConnectionResetError, ConnectionAbortedError):
+        except (ssl.SSLError, ConnectionResetError, ConnectionAbortedError) as error:
             if self._mode is TlsMode.PERMISSIVE:
                 self._plain_next.add(address)
-            raise
+            raise ConnectionError(f"no TLS: {reason_of(error)}") from None

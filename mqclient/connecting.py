@@ -19,6 +19,11 @@ def tls_from_file(path: str) -> Connect | None:
 
 
 def connect_of_environment() -> Connect | None:
-    """As tls_from_file(), of the file that the environment names; None: it names none."""
+    """As tls_from_file(), of the file that the environment names; None: it names none. Raises ValueError."""
     path = os.environ.get(CONFIG_FILE_VARIABLE)
-    return tls_from_file(path) if path else None
+    if not path:
+        return None
+    try:
+        return tls_from_file(path)
+    except OSError as error:
+        raise ValueError(f"{CONFIG_FILE_VARIABLE}={path} cannot be read: {error.strerror}") from None

@@ -62,13 +62,13 @@ class Channel:
     """
 
     __slots__ = (
-        "_is_tls",
         "_on_write",
         "_transport",
         "attributes",
         "id",
         "is_active",
         "is_open",
+        "is_tls",
         "paused",
         "remote_address",
         "written_size",
@@ -90,7 +90,7 @@ class Channel:
         self.paused = False
         self.written_size = 0  # bytes, taken by the peer or not
         self._transport = transport
-        self._is_tls = transport.get_extra_info("sslcontext") is not None
+        self.is_tls = transport.get_extra_info("sslcontext") is not None
         self._on_write = on_write
 
     def write(self, data: bytes | Sequence[bytes | memoryview]) -> None:
@@ -99,7 +99,7 @@ class Channel:
             return
         if not self.paused:
             self.is_active = True
-        if self._is_tls:
+        if self.is_tls:
             size = self._write_pieces(data if isinstance(data, bytes) else b"".join(data))
         elif isinstance(data, bytes):
             size = len(data)

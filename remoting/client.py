@@ -288,6 +288,7 @@ class _Connection:
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[int, _Call] = {}
         self._unsent: dict[int, bytes] = {}
+        self._has_heard = False
         self.channel: Channel | None = None
         self.writable = asyncio.Event()
         self.closed = asyncio.Event()
@@ -353,6 +354,7 @@ class _Connection:
         self._client._connection_opened(self._address, self)
 
     def commands_received(self, channel: Channel, commands: list[RemotingCommand]) -> None:
+        self._has_heard = True
         for command in commands:
             if command.flag & RESPONSE_FLAG:
                 call = self._waiting.pop(command.opaque, None)
@@ -378,6 +380,14 @@ class _Connection:
     def channel_resumed(self, channel: Channel) -> None:
         self.writable.set()
 
+    def _guess(self, channel: Channel) -> str:
+        """Why a peer may have closed a connection on which it has said nothing."""
+        if self._has_heard:
+            return ""
+        if channel.is_tls:
+            return ": it may want a certificate that it trusts (tls.client.certPath)"
+        return ": it may take TLS only (tls.server.mode=enforcing)"
+
     def channel_closed(self, channel: Channel) -> None:
         waiting, self._waiting = self._waiting, {}
         for opaque, call in waiting.items():
@@ -388,7 +398,7 @@ class _Connection:
                 )
             else:
                 error = RemotingClosedError(
-                    f"{self._address}: the connection ended before request {opaque} was answered"
+                    f"{self._address}: the connection ended before request {opaque} was answered{self._guess(channel)}"
                 )
             call.end(opaque, error)
         self._unsent.clear()

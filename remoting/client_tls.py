@@ -52,7 +52,9 @@ class ClientTls:
             if error.errno is not None:
                 raise
             # How asyncio tells of an end of the connection between connect and the last word of the handshake.
-            raise ConnectionResetError("the peer has ended the TLS handshake, its log says why") from None
+            raise ConnectionResetError(
+                "the peer has ended the TLS handshake: it takes plaintext only, or its log says why"
+            ) from None
 
     @property
     def context(self) -> ssl.SSLContext:

@@ -5,17 +5,31 @@ Java's words: with `permissive` one port takes TLS and plaintext, with `enforcin
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import ssl
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
 from remoting.secret import NO_SECRET, Secret, SecretError
 
 log = logging.getLogger(__name__)
+
+# Before its end a certificate is warned of at each start, and each time it is read.
+SOON_DAYS: Final = 14
+_REASONS: Final = {
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the other side shows no certificate (tls.client.certPath), and must",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the other side does not trust the certificate",
+    "TLSV1_ALERT_UNKNOWN_CA": "the other side does not trust the certificate",
+    "WRONG_VERSION_NUMBER": "the other side speaks no TLS",
+}
+# OpenSSL's X509_V_ERR_…: the chain ends at a certificate that nobody has been told to trust.
+_UNKNOWN_AUTHORITY: Final = (2, 18, 19, 20, 21)
 
 
 class TlsMode(StrEnum):
@@ -124,31 +138,73 @@ class ServerTls:
         self._limits.apply_to(context)
         if self._alpn:
             context.set_alpn_protocols(list(self._alpn))
+        load_key_pair(context, self._files)
+        self._warn_of_certificate(context)
         if self._trust_cert_path is not None:
             context.verify_mode = ssl.CERT_REQUIRED if self._needs_client else ssl.CERT_OPTIONAL
             load_trust(context, self._trust_cert_path)
-        load_key_pair(context, self._files)
         return context
+
+    def _warn_of_certificate(self, context: ssl.SSLContext) -> None:
+        """Ask a client of our own, before others are refused by theirs, whether it would take the certificate."""
+        path = self._files.cert_path
+        client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self._limits.apply_to(client)
+        client.check_hostname = False
+        client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # whoever has signed it
+        load_trust(client, path)
+        to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+        asking = client.wrap_bio(to_client, to_server)
+        serving = context.wrap_bio(to_server, to_client, server_side=True)
+        try:
+            for _ in range(4):
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    asking.do_handshake()
+                    break
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    serving.do_handshake()
+        except ssl.SSLError as error:
+            log.warning("%s: clients that look at certificates refuse it: %s", path, reason_of(error))
+            return
+        found = asking.getpeercert() or {}
+        until = str(found["notAfter"])
+        if ssl.cert_time_to_seconds(until) < time.time() + SOON_DAYS * 86400:
+            log.warning("%s is good until %s only: put a new one into its place", path, until)
 
 
 def load_key_pair(context: ssl.SSLContext, files: TlsFiles) -> None:
     """Raises TlsError."""
-    for path in files.paths:
-        try:
-            Path(path).read_bytes()
-        except OSError as error:
-            raise TlsError(f"{path} cannot be read: {os.strerror(error.errno or 0).lower()}") from None
-    # A text: without one OpenSSL would ask at the terminal.
+    key = _read_pem(files.key_path, b"PRIVATE KEY-----", "private key")
+    _read_pem(files.cert_path, b"CERTIFICATE-----", "certificate")
     try:
         password = files.key_password.reveal()
     except SecretError as error:
         raise TlsError(str(error)) from None
+    is_locked = b"ENCRYPTED" in key
+    if is_locked and not password:
+        raise TlsError(f"{files.key_path} is encrypted: give its keyPassword or keyPasswordFile")
     try:
+        # A text: without one OpenSSL would ask at the terminal.
         context.load_cert_chain(files.cert_path, files.key_path, password)
     except (OSError, ValueError) as error:  # those of TLS are of OSError's kind
+        cause = reason_of(error)
+        if isinstance(error, ssl.SSLError) and error.reason is None:
+            cause = "the password is another one" if is_locked else "one of them is damaged"
         raise TlsError(
-            f"{files.cert_path} and {files.key_path} are no certificate with its key: {reason_of(error)}"
+            f"{files.cert_path} and {files.key_path} are no certificate with its key: {cause}"
         ) from None
+
+
+def _read_pem(path: str, mark: bytes, what: str) -> bytes:
+    """Of two files OpenSSL does not say which one is wrong."""
+    try:
+        text = Path(path).read_bytes()
+    except OSError as error:
+        reason = os.strerror(error.errno or 0).lower()
+        raise TlsError(f"{path} cannot be read: {reason}; it must be a file with a {what}") from None
+    if mark not in text:
+        raise TlsError(f"{path} has no {what} in PEM form")
+    return text
 
 
 def load_trust(context: ssl.SSLContext, path: str) -> None:
@@ -162,12 +218,13 @@ def load_trust(context: ssl.SSLContext, path: str) -> None:
 def reason_of(error: Exception) -> str:
     """Why TLS could not be, without OpenSSL's numbers and places."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the certificate is not trusted: {error.verify_message}"
+        cure = "; trustCertPath must have its authority" if error.verify_code in _UNKNOWN_AUTHORITY else ""
+        return f"the certificate is not trusted: {error.verify_message}{cure}"
     if isinstance(error, ssl.SSLError) and error.reason:
-        return error.reason.lower().replace("_", " ")
+        return _REASONS.get(error.reason, error.reason.lower().replace("_", " "))
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno).lower()
-    return str(error) or type(error).__name__
+    return str(error) or "the other side has ended it, as one does that does not trust the certificate"
 
 
 def _stamp(path: str) -> tuple[int, int, int] | None:

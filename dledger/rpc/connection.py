@@ -10,6 +10,7 @@ from dledger.rpc.handshake import HANDSHAKE_FRAME_SIZE_MAX, Handshake, Hello
 
 _SIZE_FIELD = 4
 _PREFIX_SIZE = FRAME_PREFIX.size
+_TLS_HANDSHAKE = 0x16  # the first byte of each TLS connection
 
 
 class PeerConnection:
@@ -66,6 +67,10 @@ class PeerConnection:
         while end - offset >= _PREFIX_SIZE:
             size, header_size = FRAME_PREFIX.unpack_from(data, offset)
             if size > self._size_max or header_size > size - (_PREFIX_SIZE - _SIZE_FIELD):
+                if data[offset] == _TLS_HANDSHAKE and not self._handshake.done:
+                    raise RemoteProtocolError(
+                        "the peer starts a TLS handshake: pyDLedgerPeerTls must be as there"
+                    )
                 raise RemoteProtocolError(
                     f"frame of {size} bytes with a header of {header_size}, limit {self._size_max}"
                 )

@@ -125,7 +125,7 @@ class RemotingConnection:
     def _refusal(self, start: bytes, length: int) -> RemotingProtocolError:
         if start[0] == _TLS_HANDSHAKE:
             return RemotingProtocolError(
-                "the peer starts a TLS handshake, and this port speaks plain Remoting"
+                "the peer starts a TLS handshake, and this port has none (tls.server.certPath and keyPath give it TLS)"
             )
         if start.startswith(_HAPROXY_PREFACES):
             return RemotingProtocolError("the peer sends a HAProxy preface, and this port does not take one")

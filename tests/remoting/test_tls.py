@@ -249,7 +249,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_file_that_goes_while_it_is_read_is_no_crash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Path, "read_bytes", lambda path: b"")
+    monkeypatch.setattr(Path, "read_bytes", lambda path: b"BEGIN CERTIFICATE-----BEGIN PRIVATE KEY-----")
     gone = TlsFiles(key_path=f"{tmp_path}/no.key", cert_path=f"{tmp_path}/no.crt")
     with pytest.raises(TlsError, match="are no certificate with its key"):
         ServerTls(TlsMode.PERMISSIVE, gone)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from peer_connections import connected_pair
+from peer_connections import connected_pair, pair
 
 from dledger.core.messages import (
     EntryRange,
@@ -306,6 +306,12 @@ def test_a_frame_above_the_limit_is_refused_from_its_first_bytes() -> None:
     _, acceptor = connected_pair(frame_size_max=1000)
     with pytest.raises(RemoteProtocolError, match="limit 1000"):
         acceptor.receive_data(FRAME_PREFIX.pack(1001, 10))
+
+
+def test_a_peer_that_dials_with_tls_is_told_apart_from_a_wrong_frame() -> None:
+    _, acceptor = pair()
+    with pytest.raises(RemoteProtocolError, match="pyDLedgerPeerTls"):
+        acceptor.receive_data(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc")
 
 
 def test_a_header_larger_than_its_frame_is_refused() -> None:

@@ -42,6 +42,8 @@ final class Client {
 
     static void setUp(DefaultMQPushConsumer consumer) {
         consumer.setPollNameServerInterval(1000);
+        // start() fails if it has no routes by then. On a busy machine a JVM needs more than 3 s for its first TLS connection.
+        consumer.setMqClientApiTimeout(30_000);
         // A rebalance makes its subscription newer, and the heartbeat that says so to the broker is left out when another
         // thread sends one. Until the next, after 30 s unless told, every pull is refused as newer than what is known.
         consumer.setHeartbeatBrokerInterval(1000);

@@ -12,7 +12,7 @@ from typing import Final
 
 from remoting.address import check_host
 from remoting.certificates import Authority, own_names
-from remoting.tls import TlsFiles
+from remoting.tls import TlsError, TlsFiles
 
 AUTHORITY: Final = "ca"
 CLIENT: Final = "client"
@@ -42,11 +42,13 @@ class TlsDirectory:
 
         Raises TlsError, AddressError for a host that is none, OSError.
         """
-        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         wanted = {names[0]: list(names) for names in servers} or {"localhost": own_names()}
-        for names in wanted.values():
+        for first, names in wanted.items():
+            if first in (AUTHORITY, CLIENT):
+                raise TlsError(f"{first}.crt is not a server's here: give another of its names first")
             for name in names:
                 check_host(name)
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         files = self.files(AUTHORITY)
         is_new = not Path(files.cert_path).exists()
         if is_new:

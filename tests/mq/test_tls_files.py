@@ -113,6 +113,13 @@ def test_a_host_that_is_none_is_refused_before_anything_is_made(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["ca", "client"])
+def test_a_server_does_not_take_the_files_of_others(tmp_path: Path, name: str) -> None:
+    with pytest.raises(TlsError, match="give another of its names first"):
+        TlsDirectory(tmp_path).make([[name, "10.0.0.1"]])
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_authority_that_is_broken_is_named(tmp_path: Path) -> None:
     directory = TlsDirectory(tmp_path)
     directory.make([])

@@ -24,6 +24,7 @@ from remoting.configuration import (
     whole_number,
     words,
 )
+from remoting.secret import with_secret_files
 from remoting.security_switches import check_security_switches
 from remoting.tls_settings import TLS_SETTINGS, TlsConfig, take_tls_config, with_tls_file
 
@@ -82,7 +83,7 @@ def load_namesrv_config(
     """
     properties = [] if path is None else load_conf_file(path, NAMESRV_SETTINGS)
     properties += [Property(key, value, 0, "command line") for key, value in (overrides or {}).items()]
-    properties = with_tls_file(properties)
+    properties = with_secret_files(with_tls_file(properties), NAMESRV_SETTINGS, environment)
     found = read_settings(properties, NAMESRV_SETTINGS)
     not_served = [item for item in properties if item.key not in NAMESRV_SETTINGS]
     open_switches = check_security_switches(not_served, found.values.get("allow_open", False), "NameServer")

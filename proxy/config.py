@@ -27,7 +27,7 @@ from remoting.configuration import (
     whole_number,
     words,
 )
-from remoting.secret import NO_SECRET, Secret, secret_settings, take_secret
+from remoting.secret import NO_SECRET, Secret, secret_settings, take_secret, with_secret_files
 from remoting.security_switches import check_security_switches
 from remoting.tls import TlsMode
 from remoting.tls_settings import (
@@ -197,6 +197,7 @@ def load_proxy_config(
         properties.append(Property("namesrvAddr", named, 0, "NAMESRV_ADDR in the environment"))
     properties += [Property(key, value, 0, "command line") for key, value in (overrides or {}).items()]
     properties = with_tls_file(properties, CLIENT_TLS_SETTINGS)
+    properties = with_secret_files(properties, PROXY_SETTINGS, environment)
     found = read_settings(properties, PROXY_SETTINGS)
     source = path or "no conf file given (-pc FILE)"
     if not found.values.get("namesrv_addr"):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from remoting.configuration import ConfigError, Setting, words
+from msgspec.structs import replace
+
+from remoting.configuration import ConfigError, Property, Setting, words
 
 MASK: Final = "***"
 # All keys whose values nobody is to read: those of RocketMQ that are not read here, too.
@@ -15,6 +17,7 @@ SECRET_KEYS: Final = frozenset(
         "initAuthenticationUser",
         "innerClientAuthenticationCredentials",
         "pyDLedgerClusterSecret",
+        "pyDLedgerUsers",
         "tls.client.keyPassword",
         "tls.server.keyPassword",
         "tlsKeyPassword",
@@ -101,3 +104,30 @@ def take_secret(
         values[field] = secret
     elif field not in values and (text := environment.get(variable)):
         values[field] = Secret(text)
+
+
+def with_secret_files(
+    properties: Iterable[Property], settings: Mapping[str, Setting], environment: Mapping[str, str]
+) -> list[Property]:
+    """`properties`, and those secret `settings` that are in a file, named by `<key>File`, or in the environment as
+    PYDLEDGER_<FIELD>, which counts last. They are read now, and not again. Raises ConfigError.
+    """
+    found = list(properties)
+    given = {item.key: item for item in found}
+    for key, setting in settings.items():
+        if not setting.is_secret or f"{key}File" in settings:
+            continue  # or its file is read whenever the secret is needed: secret_settings()
+        variable = f"PYDLEDGER_{setting.field.upper()}"
+        named = given.get(f"{key}File")
+        if named is not None and key in given:
+            raise ConfigError(f"{named.where}: give {key} or {named.key}, not both")
+        if named is not None:
+            try:
+                lines = Secret(path=named.value, key=named.key).lines()
+            except SecretError as error:
+                raise ConfigError(f"{named.where}: {error}") from None
+            found = [item for item in found if item.key != named.key]
+            found.append(replace(named, key=key, value="\n".join(lines)))
+        elif key not in given and (text := environment.get(variable)):
+            found.append(Property(key, text, 0, f"{variable} in the environment"))
+    return found

@@ -36,7 +36,7 @@ from remoting.configuration import (
     read_settings,
 )
 from remoting.lookup import LookUp, ip_addresses, own_address
-from remoting.secret import take_secret
+from remoting.secret import take_secret, with_secret_files
 from remoting.security_switches import check_security_switches
 from remoting.tls import TlsMode
 from remoting.tls_settings import TLS_SETTINGS, take_tls_config, with_tls_file
@@ -81,7 +81,7 @@ def read_broker_config(
     environment: Mapping[str, str] = os.environ,
 ) -> tuple[BrokerConfig, list[str]]:
     """As load_broker_config, of pairs that are already read; `source` is where a missing one should have been."""
-    properties = with_tls_file(properties)
+    properties = with_secret_files(with_tls_file(properties), _SETTINGS, environment)
     found = read_settings(properties, _SETTINGS)
     values, warnings = found.values, found.warnings
     not_served = [item for item in properties if item.key not in _SETTINGS]

@@ -11,12 +11,12 @@ pytestmark = pytest.mark.slow
 CONF = {
     "authenticationEnabled": "true",
     "authorizationEnabled": "true",
-    "initAuthenticationUser": '{"username":"root","password":"root-secret"}',
 }
 
 
 @pytest.fixture(autouse=True)
 def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYDLEDGER_INIT_AUTHENTICATION_USER", '{"username":"root","password":"root-secret"}')
     monkeypatch.setenv("PYDLEDGER_ACCESS_KEY", "root")
     monkeypatch.setenv("PYDLEDGER_SECRET_KEY", "root-secret")
 

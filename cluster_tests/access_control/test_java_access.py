@@ -14,7 +14,6 @@ pytestmark = [pytest.mark.java, pytest.mark.slow]
 CONF = {
     "authenticationEnabled": "true",
     "authorizationEnabled": "true",
-    "initAuthenticationUser": '{"username":"root","password":"root-secret"}',
     "autoCreateTopicEnable": "false",
     "traceTopicEnable": "true",
 }
@@ -23,8 +22,9 @@ CLUSTER = ("-c", "DefaultCluster")
 
 
 @pytest.fixture
-def mqadmin(cluster: LocalCluster, tmp_path: Path) -> Iterator[JavaMqAdmin]:
+def mqadmin(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JavaMqAdmin]:
     """Of root, at a cluster that is up."""
+    monkeypatch.setenv("PYDLEDGER_INIT_AUTHENTICATION_USER", '{"username":"root","password":"root-secret"}')
     cluster.up(conf=CONF)
     cluster.leader()
     with JavaMqAdmin(cluster.namesrv, tmp_path / "mqadmin", credentials=ROOT) as made:

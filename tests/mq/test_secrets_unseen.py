@@ -23,7 +23,8 @@ pytestmark = pytest.mark.slow
 CLUSTER_SECRET = "between-us-8f2c1d"
 FORMER_SECRET = "formerly-3a77e0"
 PASSWORD = "of-the-key-55d9b2"
-SECRETS = (CLUSTER_SECRET, FORMER_SECRET, PASSWORD)
+USER_PASSWORD = "of-the-user-0be417"
+SECRETS = (CLUSTER_SECRET, FORMER_SECRET, PASSWORD, USER_PASSWORD)
 
 
 def encrypt_key(path: str) -> None:
@@ -49,7 +50,9 @@ class Confs:
             f"tls.server.keyPassword={PASSWORD}\ntls.client.keyPassword={PASSWORD}\n"
         )
         self.namesrv = self._write(
-            "namesrv.conf", f"bindAddress=127.0.0.1\nlistenPort={self.namesrv_port}\n{tls}"
+            "namesrv.conf",
+            f"bindAddress=127.0.0.1\nlistenPort={self.namesrv_port}\n{tls}"
+            f'pyDLedgerUsers=[{{"username":"u","password":"{USER_PASSWORD}"}}]\n',
         )
         self.broker_text = (
             f"brokerIP1=127.0.0.1\nbindAddress=127.0.0.1\nlistenPort={self.broker_port}\n"
@@ -57,6 +60,8 @@ class Confs:
             f"enableDLegerCommitLog=true\ndLegerGroup=G\ndLegerPeers=n0-127.0.0.1:{self.raft_port}\n"
             f"dLegerSelfId=n0\nmapedFileSizeCommitLog=1048576\npyDLedgerHttpPort={self.http_port}\n"
             f"pyDLedgerPeerTls=enforcing\n{tls}"
+            f'initAuthenticationUser={{"username":"u","password":"{USER_PASSWORD}"}}\n'
+            f'innerClientAuthenticationCredentials={{"accessKey":"u","secretKey":"{USER_PASSWORD}"}}\n'
         )
         secret_file = f"pyDLedgerClusterSecretFile={folder}/cluster-secret\n"
         self.broker = self._write("broker.conf", self.broker_text + secret_file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ipaddress import ip_network
+from pathlib import Path
 
 import pytest
 
@@ -77,3 +78,30 @@ def test_a_running_broker_is_not_opened(line: str) -> None:
     with pytest.raises(ConfigError) as caught:
         altered_config(read(SECURE), line)
     assert "secret-" not in str(caught.value)
+
+
+def test_secrets_may_be_in_files_or_in_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "root").write_text('{"username": "root",\n "password": "secret-1"}\n')
+    text = f"brokerIP1=127.0.0.1\ninitAuthenticationUserFile={tmp_path}/root\n"
+    environment = {"PYDLEDGER_INNER_CLIENT_CREDENTIALS": '{"accessKey":"inner","secretKey":"secret-2"}'}
+    config, warnings = read_broker_config(parse_properties(text, "b.conf"), "b.conf", environment=environment)
+    assert config.access.init_authentication_user == User("root", "secret-1", UserType.SUPER)
+    assert config.access.inner_client_credentials == Credentials("inner", "secret-2")
+    assert not [line for line in warnings if "initAuthenticationUser" in line]
+    for line, reason in (
+        (
+            'initAuthenticationUser={"username":"u","password":"secret-3"}',
+            "or initAuthenticationUserFile, not both",
+        ),
+        (
+            "innerClientAuthenticationCredentialsFile=/nowhere",
+            "b.conf:3: .*=/nowhere cannot be read: No such file",
+        ),
+        (
+            f"innerClientAuthenticationCredentialsFile={tmp_path}/root",
+            "innerClientAuthenticationCredentials must be",
+        ),
+    ):
+        with pytest.raises(ConfigError, match=reason) as caught:
+            read_broker_config(parse_properties(f"{text}{line}\n", "b.conf"), "b.conf", environment={})
+        assert "secret-" not in str(caught.value)

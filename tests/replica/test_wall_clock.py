@@ -26,7 +26,8 @@ READERS = {
     "mqclient/producer/transaction_producer.py": "the same",
     "mqclient/consumer/simple_consumer.py": "the version of a subscription",
     "mqclient/consumer/push_consumer.py": "statistics, and the version of a subscription",
-    "remoting/tls.py": "the days of a certificate that it makes",
+    "remoting/certificates.py": "the days of a certificate that it makes",
+    "remoting/tls.py": "whether a certificate ends soon",
 }
 
 

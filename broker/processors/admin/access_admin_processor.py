@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from auth.authentication import AccessRefused
 from auth.policy import (
     Action,
+    Match,
     Policies,
     PolicyEntry,
     PolicyError,
     PolicyType,
     Resource,
+    ResourceType,
     make_entry,
     parse_pattern,
 )
@@ -29,6 +31,7 @@ from auth.user import NAME_LENGTH_MAX, User, UserStatus, UserType
 from broker.access.access_check import AccessCheck, Sender
 from broker.access.needs import Need, group, topic
 from broker.answers import AnyRequest, Request, answer_all_applied, propose_each
+from message.names import RETRY_GROUP_TOPIC_PREFIX, group_fault, topic_fault
 from remoting.bodies.auth_bodies import (
     AccessExplanation,
     AccessNeed,
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
 ENTRIES_MAX: Final = 4096  # of one user
 WordT = TypeVar("WordT", bound=StrEnum)
 _SUBJECT: Final = "User:"
+_NAME_FAULTS: Final = {ResourceType.TOPIC: topic_fault, ResourceType.GROUP: group_fault}
 _OF_PROXIES: Final[Mapping[str, Callable[..., Need]]] = {"Topic": topic, "Group": group}
 # What a request changes. Raises _Refused, PolicyError.
 MakeChanges = Callable[[], Sequence[StateChange]]
@@ -193,6 +197,8 @@ class AccessAdminProcessor:
                     make_entry(entry.resource, entry.actions, entry.source_ips, entry.decision)
                     for entry in policy.entries or ()
                 ]
+                for entry in entries:
+                    _check_resource(entry.resource)
                 if entries:
                     policy_type = _of(PolicyType, policy.policy_type) or PolicyType.CUSTOM
                     changes.append(PutPolicyEntries(username, policy_type, tuple(entries)))
@@ -330,6 +336,20 @@ def _user_of(subject: str | None) -> str:
     if f"{kind}:".lower() != _SUBJECT.lower() or not username.strip():
         raise _Refused("The subject type is null.")
     return username
+
+
+def _check_resource(key: str) -> None:
+    """Raises _Refused for what no request is about: a refusal that is written so would be none, without a word."""
+    pattern = parse_pattern(key)
+    if pattern.match is Match.ANY or pattern.type not in _NAME_FAULTS:
+        return
+    if pattern.type is ResourceType.TOPIC and pattern.name.startswith(RETRY_GROUP_TOPIC_PREFIX):
+        group_name = key.partition(RETRY_GROUP_TOPIC_PREFIX)[2].partition("+")[0]
+        raise _Refused(
+            f"{key} would never count: a retry topic stands for its group, write Group:{group_name}"
+        )
+    if fault := _NAME_FAULTS[pattern.type](pattern.name):
+        raise _Refused(f"{key!r} would never count: {fault}")
 
 
 def _of(words: type[WordT], text: str | None) -> WordT | None:

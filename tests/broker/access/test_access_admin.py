@@ -17,6 +17,7 @@ from secured_broker import NEW_USER, ROOT, USER, allow, answer_to, ask_as, chang
 from auth.credentials import Credentials
 from auth.signature import sign
 from auth.user import User, UserStatus, UserType
+from message.names import group_fault, topic_fault
 from remoting.codes import RequestCode as Code
 from remoting.codes import ResponseCode
 from remoting.frame.command import RemotingCommand
@@ -143,6 +144,24 @@ def test_what_is_created_is_shown_and_counts_at_once(secured: OneBroker) -> None
             {"subject": "User:u"},
             acl_of("Topic:" + 256 * "t"),
             (16, "The resource has 256 characters, 255 are allowed"),
+        ),
+        (
+            Code.AUTH_CREATE_ACL,
+            {"subject": "User:u"},
+            acl_of("Topic:%RETRY%g"),
+            (16, "Topic:%RETRY%g would never count: a retry topic stands for its group, write Group:g"),
+        ),
+        (
+            Code.AUTH_CREATE_ACL,
+            {"subject": "User:u"},
+            acl_of("Topic:orders "),
+            (16, f"'Topic:orders ' would never count: {topic_fault('orders ')}"),
+        ),
+        (
+            Code.AUTH_CREATE_ACL,
+            {"subject": "User:u"},
+            acl_of("Group:" + 121 * "g" + "*"),
+            (16, f"'Group:{121 * 'g'}*' would never count: {group_fault(121 * 'g')}"),
         ),
         (Code.AUTH_DELETE_ACL, {"subject": "User:n"}, None, (16, "The subject is not exist.")),
         (Code.AUTH_DELETE_ACL, {"subject": "User:u"}, None, (16, "The acl is not exist.")),

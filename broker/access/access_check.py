@@ -214,10 +214,12 @@ class AccessCheck:
         needs: Iterable[Need],
         is_administration: bool,
         username: str,
-        resource: Resource | None,
+        resources: Mapping[ResourceType, Resource],
         source_ip: str,
-    ) -> list[tuple[str, Verdict]]:
-        """What is needed and what decides it, for a request about `resource` with a sound signature of that user."""
+    ) -> list[tuple[str, Verdict | None]]:
+        """What is needed and what decides it, for a request about these resources with a sound signature of that user.
+        No verdict: that hangs on a resource that is not named.
+        """
         user = self.users.get(username)
         sender = Sender(source_ip, user or User(username, ""))
         if self._config.authentication_enabled and (user is None or not user.is_enabled):
@@ -230,20 +232,19 @@ class AccessCheck:
             except AccessRefused as refused:
                 rule, is_allowed = str(refused), False
             return [("administration" if is_administration else "nothing", Verdict(is_allowed, rule))]
-        return [self._explained(code, need, sender, resource) for need in needs]
+        return [self._explained(code, need, sender, resources) for need in needs]
 
     def _explained(
-        self, code: int, need: Need, sender: Sender, resource: Resource | None
-    ) -> tuple[str, Verdict]:
+        self, code: int, need: Need, sender: Sender, resources: Mapping[ResourceType, Resource]
+    ) -> tuple[str, Verdict | None]:
         if need.resource is None:
             return "nothing", Verdict(True, "each user may")
         if need.resource is ResourceType.CLUSTER:
             named, actions = self._cluster, need.actions
-        elif resource is not None and resource.type is need.resource:
-            named, actions = _resource(need, resource.name)
+        elif need.resource in resources:
+            named, actions = _resource(need, resources[need.resource].name)
         else:
-            rule = f"not looked at: name a {need.resource.value}"
-            return f"{_joined(need.actions)} on a {need.resource.value}", Verdict(True, rule)
+            return f"{_joined(need.actions)} on a {need.resource.value}", None
         return f"{_joined(actions)} on {named}", self.decide(code, sender, named, actions)
 
     def _rules_of(self, username: str) -> UserRules:

@@ -58,7 +58,7 @@ class EntryRow:
 @dataclass(frozen=True, slots=True)
 class VerdictRow:
     needed: str
-    allowed: bool
+    allowed: bool | None
     rule: str
 
 
@@ -273,7 +273,9 @@ async def explain_access(
     admin: Admin,
     username: UserOption,
     code: Annotated[str, Option("--code", help="request code, such as 310 or SEND_MESSAGE_V2")],
-    resource: Annotated[str, Option("-r", "--resource", help="such as Topic:orders")] = "",
+    resource: Annotated[
+        str, Option("-r", "--resource", help="what the request is about, such as Topic:orders,Group:billing")
+    ] = "",
     source_ip: Annotated[
         str, Option("-i", "--sourceIp", help="address that asks; without it, this one")
     ] = "",
@@ -284,7 +286,8 @@ async def explain_access(
     leader, *_ = await leaders_of(admin, broker, cluster)
     found = await admin.access.explain(leader, username, _code(code), resource or None, source_ip or None)
     rows = [VerdictRow(verdict.needed, verdict.allowed, verdict.rule) for verdict in found.verdicts]
-    return Report(rows, f"\n{'allowed' if found.allowed else 'refused'}")
+    ends = {True: "allowed", False: "refused", None: "not known: more must be named with -r"}
+    return Report(rows, f"\n{ends[found.allowed]}")
 
 
 def _code(text: str) -> int:

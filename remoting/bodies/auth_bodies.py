@@ -40,9 +40,12 @@ class AclInfo(RemotingBody):
 
 
 class AccessExplanation(RemotingBody):
-    """Answer to EXPLAIN_ACCESS, of our own. `verdicts`: one for each thing that is needed; all must allow it."""
+    """Answer to EXPLAIN_ACCESS, of our own. `verdicts`: one for each thing that is needed; all must allow it.
 
-    allowed: bool = False
+    `allowed`: None: that is not known, because a resource is not named.
+    """
+
+    allowed: bool | None = None
     verdicts: list[AccessVerdict] = field(default_factory=list)
 
 
@@ -73,8 +76,8 @@ class CheckAccessResponseBody(RemotingBody):
 
 class AccessVerdict(RemotingBody):
     needed: str
-    allowed: bool
     rule: str
+    allowed: bool | None = None
 
 
 def encode_list(items: Sequence[RemotingBody]) -> bytes:

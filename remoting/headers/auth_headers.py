@@ -57,7 +57,7 @@ class ListAclsRequestHeader(CommandHeader, kw_only=True):
 
 
 class ExplainAccessRequestHeader(CommandHeader, kw_only=True):
-    """Of our own: what would become of a request with that code about that resource, such as `Topic:orders`."""
+    """Of our own: what would become of a request with that code about `Topic:orders,Group:billing`, for example."""
 
     username: str
     request_code: Int32

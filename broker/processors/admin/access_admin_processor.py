@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from auth.authentication import AccessRefused
+from auth.decision import Verdict
 from auth.policy import (
     Action,
     Match,
@@ -271,22 +272,17 @@ class AccessAdminProcessor:
             return
         needs, is_administration = found
         try:
-            resource = _resource_of(header.resource)
+            resources = _resources_of(header.resource)
         except PolicyError as error:
             request.answer(ResponseCode.INVALID_PARAMETER, str(error))
             return
-        verdicts = [
-            AccessVerdict(needed=needed, allowed=verdict.is_allowed, rule=verdict.rule)
-            for needed, verdict in self._access.explain(
-                header.request_code,
-                needs,
-                is_administration,
-                header.username,
-                resource,
-                header.source_ip or request.sender.source_ip,
-            )
-        ]
-        allowed = all(verdict.allowed for verdict in verdicts)
+        source_ip = header.source_ip or request.sender.source_ip
+        explained = self._access.explain(
+            header.request_code, needs, is_administration, header.username, resources, source_ip
+        )
+        verdicts = [_shown_verdict(needed, verdict) for needed, verdict in explained]
+        outcomes = {verdict.allowed for verdict in verdicts}
+        allowed = False if False in outcomes else None if None in outcomes else True
         request.answer(body=AccessExplanation(allowed=allowed, verdicts=verdicts))
 
     def check_access(
@@ -373,11 +369,21 @@ def _asked(need: AccessNeed) -> tuple[Need, str]:
     return _OF_PROXIES[kind](*map(Action, need.actions)), name
 
 
-def _resource_of(text: str | None) -> Resource | None:
-    if not text:
-        return None
-    pattern = parse_pattern(text)
-    return Resource(pattern.type, pattern.name)
+def _resources_of(text: str | None) -> dict[ResourceType, Resource]:
+    """Of `Topic:orders,Group:billing`. Raises PolicyError."""
+    patterns = [parse_pattern(part.strip()) for part in text.split(",")] if text else []
+    for pattern in patterns:
+        if pattern.match is not Match.LITERAL:
+            raise PolicyError(f"{pattern} stands for many: name a single one, such as Topic:orders")
+    return {pattern.type: Resource(pattern.type, pattern.name) for pattern in patterns}
+
+
+def _shown_verdict(needed: str, verdict: Verdict | None) -> AccessVerdict:
+    if verdict is None:
+        return AccessVerdict(
+            needed=needed, allowed=None, rule=f"not known: name {needed.partition(' on ')[2]}, too"
+        )
+    return AccessVerdict(needed=needed, allowed=verdict.is_allowed, rule=verdict.rule)
 
 
 def _shown_user(user: User) -> UserInfo:

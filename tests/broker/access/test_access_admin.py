@@ -314,13 +314,16 @@ def test_it_is_explained_which_rule_decides(secured: OneBroker) -> None:
     }
     refused = explain(secured, Code.SEND_MESSAGE_V2, resource="Topic:T", sourceIp="192.168.1.1")
     assert refused["verdicts"][0]["rule"] == "no policy matches"
-    assert [
-        (verdict["needed"], verdict["rule"])
-        for verdict in explain(secured, Code.PULL_MESSAGE, resource="Topic:%RETRY%g")["verdicts"]
-    ] == [
-        ("Sub on Group:g", "Custom policy: Allow Sub on Group:g"),
-        ("Sub on a Group", "not looked at: name a Group"),
-    ]
+    of_group = {
+        "allowed": True,
+        "needed": "Sub on Group:g",
+        "rule": "Custom policy: Allow Sub on Group:g",
+    }
+    unnamed = {"needed": "Sub on a Group", "rule": "not known: name a Group, too"}
+    assert explain(secured, Code.PULL_MESSAGE, resource="Topic:%RETRY%g") == {"verdicts": [of_group, unnamed]}
+    both = explain(secured, Code.PULL_MESSAGE, resource="Topic:%RETRY%g,Group:g")
+    assert both == {"allowed": True, "verdicts": [of_group, of_group]}
+    assert explain(secured, Code.PULL_MESSAGE, resource="Topic:secret")["allowed"] is False
     (of_cluster,) = explain(secured, Code.UPDATE_BROKER_CONFIG)["verdicts"]
     assert of_cluster == {
         "allowed": False,
@@ -330,6 +333,12 @@ def test_it_is_explained_which_rule_decides(secured: OneBroker) -> None:
     for username, why in (("nobody", "no such user"), ("root", "super user")):
         (verdict,) = explain(secured, Code.UPDATE_BROKER_CONFIG, username=username)["verdicts"]
         assert verdict["rule"] == why
+
+
+@pytest.mark.parametrize("resource", ["Topic:*", "Topic:T,Group:g*", "*", "Topic:T,"])
+def test_what_is_explained_is_about_single_resources(secured: OneBroker, resource: str) -> None:
+    asked = {"username": "u", "requestCode": "310", "resource": resource}
+    assert ask_as(secured, ROOT, Code.EXPLAIN_ACCESS, asked).code == ResponseCode.INVALID_PARAMETER
 
 
 def test_without_access_control_it_is_explained_what_administration_is(broker: OneBroker) -> None:

@@ -113,7 +113,7 @@ class NamesrvProcessor:
             return handler(channel, command, now_ms)
         except AccessRefused as refused:
             log.warning(
-                "refused code=%d user=%r addr=%s rule=%r remark=%r",
+                "refused code=%d user=%.100r addr=%s rule=%r remark=%.500r",
                 *(command.code, command.ext_fields.get(ACCESS_KEY), channel.remote_address),
                 *(refused.rule, str(refused)),
                 extra={"per_connection": True},

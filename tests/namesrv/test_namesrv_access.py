@@ -96,6 +96,13 @@ def test_what_cannot_be_used_stops_the_start_and_shows_no_secret(keys: dict[str,
     assert "secret-" not in str(caught.value)
 
 
+def test_a_long_access_key_makes_no_long_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    conf = config(authenticationEnabled="true", pyDLedgerUsers=USERS)
+    ask(conf, RequestCode.GET_ROUTEINFO_BY_TOPIC, Credentials(100_000 * "u", "s"))
+    (record,) = caplog.records
+    assert len(record.getMessage()) < 1000
+
+
 def test_secrets_are_not_shown() -> None:
     shown = shown_settings(config(authenticationEnabled="true", pyDLedgerUsers=USERS))
     assert "secret-" not in str(shown)

@@ -19,7 +19,7 @@ from message.errors import MessageDecodeError
 from message.sys_flag import TRANSACTION_COMMIT_TYPE, TRANSACTION_ROLLBACK_TYPE
 from mqclient.client_instance import local_ip
 from mqclient.errors import MQClientError
-from proxy.access import Access
+from proxy.access import Access, publishes
 from proxy.brokers import Brokers, time_left_s
 from proxy.config import ProxyConfig
 from proxy.grpc.call import Call, CallClosed
@@ -142,6 +142,7 @@ class TransactionService:
             stream = session.stream
             assert stream is not None, "a session with topics has a stream"
             try:
+                await self._access.check(stream, [publishes(message.topic)], message.topic)
                 async with asyncio.timeout(_QUESTION_S):
                     await stream.send(question)
                 return
@@ -150,6 +151,10 @@ class TransactionService:
                 log.info("client=%s takes no questions", session.client_id)
             except CallClosed:
                 pass
+            except StatusError as error:
+                log.info("client=%s is asked nothing: %s", session.client_id, error)
+                if error.code not in (Code.UNAUTHORIZED, Code.FORBIDDEN):
+                    return  # no broker says whether it may have the message: the broker asks again
             self._sessions.stream_closed(session.client_id, stream)
         log.info("no producer of topic=%s can be asked: the broker asks again", message.topic)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 import pytest
 from fake_call import FakeCall, answer
@@ -12,6 +13,8 @@ from proxy_group import message, producer_settings, proxying, run
 from message import const
 from message.encoder import encode_record
 from message.properties import encode_properties
+from proxy.access import Access, Need, publishes
+from proxy.grpc.call import Call
 from proxy.messages.transaction_id import TransactionId
 from proxy.protocol.definition import Code, MessageType, TransactionResolution, TransactionSource
 from proxy.protocol.service import (
@@ -25,6 +28,7 @@ from proxy.protocol.service import (
 )
 from proxy.server import Proxy
 from proxy.services.methods import SERVICE
+from proxy.status import StatusError
 from remoting.codes import RequestCode, ResponseCode
 from remoting.frame.command import request
 
@@ -131,6 +135,42 @@ def ask(broker: FakeBroker, *, bname: str | None = "G") -> None:
     fields = {"tranStateTableOffset": "7", "commitLogOffset": "4096"} | ({"bname": bname} if bname else {})
     command = request(RequestCode.CHECK_TRANSACTION_STATE, fields, record, opaque=1, oneway=True)
     next(iter(broker.producers.values())).write(command.encode())
+
+
+def test_a_client_that_may_not_send_to_the_topic_any_more_is_given_no_half_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused: list[Call] = []
+
+    async def check(access: Access, call: Call, needs: Iterable[Need], topic: str = "") -> None:
+        if call in refused:
+            assert [*needs] == [publishes("T")]
+            raise StatusError(Code.UNAUTHORIZED, "User:u is disabled.")
+
+    monkeypatch.setattr(Access, "check", check)
+
+    async def story() -> None:
+        async with FakeGroup() as group, proxying(group.address) as proxy:
+            group.topic_types["T"] = "TRANSACTION"
+            calls = [FakeCall(name="Telemetry", client_id=name, ended=False) for name in ("first", "second")]
+            serving = [asyncio.ensure_future(proxy.handlers[SERVICE + "Telemetry"](call)) for call in calls]
+            for call in calls:
+                call.say(TelemetryCommand(settings=producer_settings("T")))
+                assert (await call.next(TelemetryCommand)).HasField("settings")
+            broker = group.brokers[0]
+            await group.until(lambda: broker.producers)
+            refused.append(calls[0])
+            for _ in range(2):
+                ask(broker)
+                assert (await calls[1].next(TelemetryCommand)).HasField(
+                    "recover_orphaned_transaction_command"
+                )
+            assert calls[0].outgoing.empty()
+            for call in calls:
+                call.end()
+            await asyncio.gather(*serving)
+
+    run(story())
 
 
 @pytest.mark.parametrize("bname", ["G", None])

@@ -4,7 +4,7 @@ goes over its records and then over the log's.
 
 from collections.abc import Callable, Sequence
 
-from dledger.entry import EntryKind, Index, Pos, Term
+from dledger.entry import EntryKind, Index, Pos, Term, VerifiedRange
 from dledger.log.range_read import RangeRead
 from dledger.log.scrub_job import Place
 from message.dispatch_columns import scan_records
@@ -33,8 +33,10 @@ class RecordWalk:
         self._reput = reput
         self._is_in_old = False  # in the plain log that comes first
         self._place = ledger.begin_place()
-        self._read: Callable[[], RangeRead]  # what lies behind it
-        self._requests: Sequence[DispatchRequest] = ()
+        self._read_behind: Callable[[Place, int], RangeRead] = ledger.read_behind
+        self._end_pos = 0  # of what may be read
+        self._size_max = 0
+        self._requests: list[DispatchRequest] = []
 
     def begin_at(self, phy_offset: int | None) -> None:
         """With the record there; None: with the first one."""
@@ -56,35 +58,46 @@ class RecordWalk:
 
     def prepare(self, size_max: int) -> None:
         """To read about `size_max` bytes."""
-        place, log, end_pos = self._place, self._ledger, self._reput.confirm_offset
-        read = log.read_behind
+        self._read_behind, self._end_pos = self._ledger.read_behind, self._reput.confirm_offset
         if self._is_in_old:
-            read, end_pos = self._old.read_behind, self._old.end_pos
-        size_max = min(size_max, end_pos - place.end_pos)
-        self._read = lambda: read(place, size_max)
+            self._read_behind, self._end_pos = self._old.read_behind, self._old.end_pos
+        self._size_max = size_max
 
     def run(self) -> None:
-        """In another thread."""
-        self._requests = ()
-        try:
-            read = self._read()
-        except FileNotFoundError as error:
-            self.fault = f"{error.filename} is gone"
-            return
-        self.fault = read.fault
-        verified = read.verified
-        if verified is not None:
-            kinds = zip(verified.offsets, verified.kinds, strict=True)
-            messages = [offset for offset, kind in kinds if kind == EntryKind.MESSAGE]
-            head_size = 0 if self._is_in_old else self._ledger.head_size
-            levels = self._config.delay_levels
-            try:
-                columns = scan_records(verified.buffer, messages, shift=head_size, delay_levels=levels)
-            except MessageDecodeError as error:
-                self.fault = str(error)
+        """In another thread. A single read ends with its file, and files may be small."""
+        self._requests = []
+        start = self._place.end_pos
+        while self._place.end_pos < min(start + self._size_max, self._end_pos):
+            fault = self._read_some()
+            if fault is not None:
+                # What lies in front of it counts; then the next run meets it again.
+                self.fault = fault if self._place.end_pos == start else None
                 return
-            self._requests = dispatch_requests(columns)
-        self._place = read.behind
+
+    def _read_some(self) -> str | None:
+        """Returns why it cannot."""
+        size_max = min(self._size_max, self._end_pos - self._place.end_pos)
+        try:
+            read = self._read_behind(self._place, size_max)
+            if read.fault is None and read.verified is not None:
+                self._requests += self._requests_of(read.verified)
+        except FileNotFoundError as error:
+            return f"{error.filename} is gone"
+        except MessageDecodeError as error:
+            return str(error)
+        if read.fault is None:
+            self._place = read.behind
+        return read.fault
+
+    def _requests_of(self, verified: VerifiedRange) -> Sequence[DispatchRequest]:
+        """Raises MessageDecodeError."""
+        kinds = zip(verified.offsets, verified.kinds, strict=True)
+        messages = [offset for offset, kind in kinds if kind == EntryKind.MESSAGE]
+        head_size = 0 if self._is_in_old else self._ledger.head_size
+        levels = self._config.delay_levels
+        return dispatch_requests(
+            scan_records(verified.buffer, messages, shift=head_size, delay_levels=levels)
+        )
 
     def settle(self) -> Sequence[DispatchRequest]:
         """What the records give that it has read."""

@@ -183,12 +183,12 @@ class UnitRebuild:
 
     @property
     def has_work(self) -> bool:
-        """For the next tick."""
-        return self._current is None and bool(self._wanted)
+        """For the next tick. While a job is under way as well: the next one must not wait until others want a tick."""
+        return bool(self._wanted)
 
     def tick(self) -> None:
         """Submits a job if one is due. Raises StoreDamagedError when the log has no record of a unit."""
-        if self.has_work and not self._ends(self._wanted[0]):
+        if self._current is None and self._wanted and not self._ends(self._wanted[0]):
             self._current = self._wanted[0]
             self._current.walk.prepare(_STEP_SIZE)
             self._submit(self._current.walk)

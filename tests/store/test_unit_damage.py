@@ -16,7 +16,8 @@ from store.dispatch_request import DispatchRequest, dispatch_requests
 from store.errors import StoreDamagedError, UnitDamagedError
 from store.filter.message_filter import filter_of
 from store.layout.consume_queue_unit import CQ_UNIT, CQ_UNIT_SIZE, FILLER
-from store.queues import record_walk
+from store.message_store import WORK_INTERVAL_MS
+from store.queues import record_walk, unit_rebuild
 from store.queues.record_walk import RecordWalk
 from store.services.delayed_message import delayed
 
@@ -342,6 +343,7 @@ def test_the_log_begins_behind_the_records_of_damaged_units_while_they_are_looke
             begins.append(member.replica.log.ledger_begin_index)
 
     monkeypatch.setattr(RecordWalk, "run", run)
+    monkeypatch.setattr(unit_rebuild, "_STEP_SIZE", 4096)
     result = scrub(member)
     assert begins[0] > 6
     assert (result.faults, result.mended) == (1, 0)
@@ -383,6 +385,19 @@ def test_units_that_readers_get_from_memory_are_rebuilt_in_their_file(group: Sto
     assert pulled(member) == list(range(60))
     assert scrub(member).mended == 1
     assert path.read_bytes() == sound
+
+
+def test_a_member_at_rest_ticks_on_while_units_are_rebuilt(group: StoreGroup) -> None:
+    """One step of the walk belongs to each tick. Without entries they would come with the heartbeats alone."""
+    member = filled(group)
+    group.run_for(1000)
+    write(units_path(group, 0), 3 * CQ_UNIT_SIZE, bytes(CQ_UNIT_SIZE))
+    with pytest.raises(UnitDamagedError):
+        member.store.reads.get_message("T", 0, 3, 32, K256)
+    member.store.tick(group.now_ms)
+    due_ms = member.store.due_ms(group.now_ms)
+    assert due_ms is not None
+    assert due_ms <= group.now_ms + WORK_INTERVAL_MS
 
 
 def test_a_wrong_sum_has_units_compared_with_the_log_and_no_more(

@@ -162,9 +162,9 @@ def test_a_client_that_may_not_send_to_the_topic_any_more_is_given_no_half_messa
             refused.append(calls[0])
             for _ in range(2):
                 ask(broker)
-                assert (await calls[1].next(TelemetryCommand)).HasField(
-                    "recover_orphaned_transaction_command"
-                )
+                async with asyncio.timeout(20):
+                    told = await calls[1].next(TelemetryCommand)
+                assert told.HasField("recover_orphaned_transaction_command")
             assert calls[0].outgoing.empty()
             for call in calls:
                 call.end()

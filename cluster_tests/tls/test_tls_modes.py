@@ -95,12 +95,12 @@ def acknowledged(java: JavaClient, namesrv: str, topic: str, *options: str) -> i
         return sum(event["event"] == "ok" for event in sender.events)
 
 
-def test_a_java_client_is_served_as_the_mode_says(java: JavaClient, servers: Servers) -> None:
+def test_a_java_client_is_served_as_the_mode_says(newest_java: JavaClient, servers: Servers) -> None:
     takes_plaintext, takes_tls = servers.mode != "enforcing", servers.mode != "disabled"
-    topic = f"T_{servers.mode}_{java.version.replace('.', '_')}"
-    assert bool(acknowledged(java, servers.namesrv, topic)) is takes_plaintext
-    assert bool(acknowledged(java, servers.namesrv, topic, TLS)) is takes_tls
-    assert bool(acknowledged(java, servers.namesrv, topic, *servers.checking)) is takes_tls
+    topic = f"T_{servers.mode}_{newest_java.version.replace('.', '_')}"
+    assert bool(acknowledged(newest_java, servers.namesrv, topic)) is takes_plaintext
+    assert bool(acknowledged(newest_java, servers.namesrv, topic, TLS)) is takes_tls
+    assert bool(acknowledged(newest_java, servers.namesrv, topic, *servers.checking)) is takes_tls
 
 
 def test_a_java_consumer_gets_its_messages_over_tls(newest_java: JavaClient, servers: Servers) -> None:

@@ -34,6 +34,7 @@ from store.state.tables.access_table import AccessTable
 
 DECISIONS_MAX: Final = 10_000  # that are remembered
 _NO_POLICIES: Final = Policies({}, {})
+_PUBLISHES: Final = Need(ResourceType.TOPIC, frozenset({Action.PUB}))
 
 
 class Sender(msgspec.Struct, frozen=True):
@@ -58,6 +59,10 @@ class RequestAccess(msgspec.Struct, frozen=True):
 
     def refusal_of_topic(self, topic: str) -> str | None:
         return self.check.refusal_of_topic(self.code, self.needs, self.sender, topic)
+
+    def may_publish(self, topic: str) -> bool:
+        """Later as well, by what policies say then."""
+        return self.check.may_publish(self.code, self.sender, topic)
 
 
 class AccessCheck:
@@ -207,6 +212,17 @@ class AccessCheck:
                 if not verdict.is_allowed:
                     return verdict.reason
         return None
+
+    def may_publish(self, code: int, sender: Sender, topic: str) -> bool:
+        """Of whom a request with that code has proved to be, maybe a while ago."""
+        if not self._config.authorization_enabled:
+            return True
+        if sender.user is not None:
+            user = self.users.get(sender.user.username)
+            if user is None or not user.is_enabled:
+                return False
+            sender = Sender(sender.source_ip, user)
+        return self.decide(code, sender, *_resource(_PUBLISHES, topic)).is_allowed
 
     def explain(
         self,

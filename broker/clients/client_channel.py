@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
@@ -27,10 +28,14 @@ class ClientChannel(Protocol):
 
 
 class ClientChannelInfo(msgspec.Struct):
-    """One client instance on one connection, as its last heartbeat described it."""
+    """One client instance on one connection, as its last heartbeat described it.
+
+    `may_publish`: by topic, whether policies allow it to whom that heartbeat has proved to be.
+    """
 
     channel: ClientChannel
     client_id: str
     language: str
     version: int
     last_update_ms: int
+    may_publish: Callable[[str], bool]

@@ -6,19 +6,9 @@ from pathlib import Path
 import pytest
 from local_cluster import LocalCluster, wait_for
 from our_commands import try_mq
+from secured_cluster import CONF, at_leaders
 
-pytestmark = pytest.mark.slow
-CONF = {
-    "authenticationEnabled": "true",
-    "authorizationEnabled": "true",
-}
-
-
-@pytest.fixture(autouse=True)
-def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYDLEDGER_INIT_AUTHENTICATION_USER", '{"username":"root","password":"root-secret"}')
-    monkeypatch.setenv("PYDLEDGER_ACCESS_KEY", "root")
-    monkeypatch.setenv("PYDLEDGER_SECRET_KEY", "root-secret")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("as_root")]
 
 
 @pytest.fixture
@@ -26,12 +16,6 @@ def secret_file(tmp_path: Path) -> str:
     path = tmp_path / "app.secret"
     path.write_text("app-secret\n")
     return str(path)
-
-
-def at_leaders(cluster: LocalCluster, command: str, *arguments: str) -> bool:
-    """Whether all groups have made the change."""
-    done = try_mq("admin", command, "-n", cluster.namesrv, "-c", "DefaultCluster", *arguments)
-    return done.returncode == 0
 
 
 def users(cluster: LocalCluster, *at: str) -> dict[str, dict[str, str]]:

@@ -9,23 +9,18 @@ import pytest
 from local_cluster import LocalCluster, wait_for
 from originals.java_client import JavaClient
 from originals.java_mqadmin import JavaMqAdmin
+from secured_cluster import CONF, ROOT
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
-CONF = {
-    "authenticationEnabled": "true",
-    "authorizationEnabled": "true",
-    "autoCreateTopicEnable": "false",
-    "traceTopicEnable": "true",
-}
-ROOT, APP = ("root", "root-secret"), ("app", "app-secret")
+CONF_OF_TOPICS = {**CONF, "autoCreateTopicEnable": "false", "traceTopicEnable": "true"}
+APP = ("app", "app-secret")
 CLUSTER = ("-c", "DefaultCluster")
 
 
 @pytest.fixture
-def mqadmin(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JavaMqAdmin]:
+def mqadmin(cluster: LocalCluster, tmp_path: Path, as_root: None) -> Iterator[JavaMqAdmin]:
     """Of root, at a cluster that is up."""
-    monkeypatch.setenv("PYDLEDGER_INIT_AUTHENTICATION_USER", '{"username":"root","password":"root-secret"}')
-    cluster.up(conf=CONF)
+    cluster.up(conf=CONF_OF_TOPICS)
     cluster.leader()
     with JavaMqAdmin(cluster.namesrv, tmp_path / "mqadmin", credentials=ROOT) as made:
         yield made

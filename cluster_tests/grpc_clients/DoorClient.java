@@ -11,7 +11,9 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
+import org.apache.rocketmq.client.apis.ClientConfigurationBuilder;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
+import org.apache.rocketmq.client.apis.StaticSessionCredentialsProvider;
 import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.consumer.FilterExpressionType;
@@ -39,7 +41,12 @@ public final class DoorClient {
     private static Producer producer;
 
     public static void main(String[] args) throws Exception {
-        configuration = ClientConfiguration.newBuilder().setEndpoints(args[0]).setRequestTimeout(Duration.ofSeconds(10)).build();
+        ClientConfigurationBuilder builder =
+            ClientConfiguration.newBuilder().setEndpoints(args[0]).setRequestTimeout(Duration.ofSeconds(10));
+        String key = System.getenv("ACCESS_KEY");
+        if (key != null)
+            builder.setCredentialProvider(new StaticSessionCredentialsProvider(key, System.getenv("SECRET_KEY")));
+        configuration = builder.build();
         producer = PROVIDER.newProducerBuilder().setClientConfiguration(configuration).setTopics(args[1])
             .setMaxAttempts(1) // a key stands for one send
             .setTransactionChecker(DoorClient::check).build();

@@ -56,7 +56,8 @@ func main() {
 }
 
 func config(group string) *rmq.Config {
-	return &rmq.Config{Endpoint: endpoint, ConsumerGroup: group, Credentials: &credentials.SessionCredentials{}}
+	return &rmq.Config{Endpoint: endpoint, ConsumerGroup: group, Credentials: &credentials.SessionCredentials{
+		AccessKey: os.Getenv("ACCESS_KEY"), AccessSecret: os.Getenv("SECRET_KEY")}}
 }
 
 func tell(what event) {

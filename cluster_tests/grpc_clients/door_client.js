@@ -7,7 +7,9 @@ const { ConsumeResult, FilterExpression, Producer, PushConsumer, SimpleConsumer 
 const { FilterType, TransactionResolution } = require('rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js');
 
 const [endpoints, topic] = process.argv.slice(2);
-const options = { endpoints, namespace: '', requestTimeout: 10000 };
+const { ACCESS_KEY: accessKey, SECRET_KEY: accessSecret } = process.env;
+const sessionCredentials = accessKey ? { accessKey, accessSecret } : undefined;
+const options = { endpoints, namespace: '', requestTimeout: 10000, sessionCredentials };
 const recallHandles = new Map();
 const deliveries = new Map();
 const consumers = new Map();

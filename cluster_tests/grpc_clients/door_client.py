@@ -28,6 +28,8 @@ from rocketmq import (
 )
 from rocketmq.grpc_protocol import FilterType
 
+CREDENTIALS = Credentials(os.environ.get("ACCESS_KEY", ""), os.environ.get("SECRET_KEY", ""))
+
 recall_handles: dict[str, str] = {}
 consumers: dict[str, Any] = {}
 held: dict[tuple[str, str], Any] = {}
@@ -98,7 +100,7 @@ def made(key: str, topic: str, words: list[str]) -> Any:
 
 class Program:
     def __init__(self, endpoint: str, topic: str) -> None:
-        self._configuration = ClientConfiguration(endpoint, Credentials(), request_timeout=10)
+        self._configuration = ClientConfiguration(endpoint, CREDENTIALS, request_timeout=10)
         self._producer = Producer(self._configuration, (topic,), checker=Checker())
         self._producer.startup()
 

@@ -69,7 +69,8 @@ class ClientManageProcessor:
                 )
                 return
         info = ClientChannelInfo(
-            request.channel, data.client_id, request.client_language, request.client_version, now_ms
+            *(request.channel, data.client_id, request.client_language, request.client_version, now_ms),
+            may_publish=request.access.may_publish,
         )
         fingerprint = data.heartbeat_fingerprint or 0
         # To a client that sends no fingerprint RocketMQ says that something changed, always.

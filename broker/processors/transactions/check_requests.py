@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.clients.client_channel import ClientChannel
+from broker.clients.client_channel import ClientChannelInfo
 from broker.clients.client_requests import ClientRequests
 from broker.clients.producer_manager import ProducerManager
 from message import const
@@ -24,11 +24,13 @@ class CheckRequests:
         self._client_requests = client_requests
 
     def has_producer(self, group: str) -> bool:
-        return self._channel_of(group, 0) is not None
+        return bool(self._channels_of(group, 0))
 
     def ask(self, half: HalfMessage, check_times: int) -> bool:
         turn = half.queue_offset + check_times
-        channel = self._channel_of(half.group, turn) if half.group else None
+        infos = self._channels_of(half.group, turn) if half.group else []
+        # Who names the group of another is not given that one's messages.
+        channel = next((info.channel for info in infos if info.may_publish(half.real_topic)), None)
         if channel is None:
             return False
         message = half.message
@@ -50,12 +52,15 @@ class CheckRequests:
         )
         return True
 
-    def _channel_of(self, group: str, turn: int) -> ClientChannel | None:
-        """One of the group's that takes what is written, each in its turn."""
+    def _channels_of(self, group: str, turn: int) -> list[ClientChannelInfo]:
+        """Those of the group that take what is written, each the first in its turn."""
         infos = list(self._producers.groups.get(group, {}).values())
         start = turn % max(len(infos), 1)
-        channels = [info.channel for info in (*infos[start:], *infos[:start])]
-        return next((channel for channel in channels if channel.is_open and not channel.paused), None)
+        return [
+            info
+            for info in (*infos[start:], *infos[:start])
+            if info.channel.is_open and not info.channel.paused
+        ]
 
 
 def _checked_record(half: HalfMessage, check_times: int) -> bytes:

@@ -137,11 +137,12 @@ def _restart_ours(cluster: LocalCluster) -> None:
 class OurProxy:
     """`mqproxy` as a process of its own; `with` starts it, and ends it by pid."""
 
-    def __init__(self, work: Path, namesrv: str, port: int) -> None:
+    def __init__(self, work: Path, namesrv: str, port: int, **settings: object) -> None:
+        work.mkdir(parents=True, exist_ok=True)
         self.address = f"127.0.0.1:{port}"
         self._log = work / "proxy.log"
         self._conf = work / "rmq-proxy.json"
-        settings = {"rocketMQClusterName": "DefaultCluster", "namesrvAddr": namesrv, "grpcServerPort": port}
+        settings |= {"rocketMQClusterName": "DefaultCluster", "namesrvAddr": namesrv, "grpcServerPort": port}
         self._conf.write_text(json.dumps(settings))
         self._process: subprocess.Popen[bytes] | None = None
 

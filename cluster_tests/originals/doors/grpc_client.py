@@ -156,8 +156,11 @@ class GrpcProgram:
         return self.language != "rust"
 
     @contextlib.contextmanager
-    def start(self, endpoint: str, topic: str) -> Iterator[GrpcClient]:
-        command = ["env", f"HOME={self.work}", *self.command, endpoint, topic]
+    def start(
+        self, endpoint: str, topic: str, credentials: tuple[str, str] | None = None
+    ) -> Iterator[GrpcClient]:
+        keys = [] if credentials is None else [f"ACCESS_KEY={credentials[0]}", f"SECRET_KEY={credentials[1]}"]
+        command = ["env", f"HOME={self.work}", *keys, *self.command, endpoint, topic]
         with GrpcClient(command, self.work) as process:
             process.wait_for("started")
             yield process

@@ -24,8 +24,9 @@ from secured_broker import (
 from auth.authentication import CLIENT_ADDRESS, CLIENT_USER
 from auth.credentials import Credentials
 from auth.policy import PolicyType, make_entry
-from auth.user import UserStatus
+from auth.user import UserStatus, UserType
 from message.message_id import decode_offset_message_id
+from remoting.bodies.bodies import HeartbeatData, ProducerData
 from remoting.codes import RequestCode, ResponseCode
 from remoting.frame.command import RemotingCommand
 from store.state.tables.access_table import DeleteUser, PutPolicyEntries, PutUser
@@ -313,3 +314,32 @@ def test_a_refusal_is_a_line_in_the_log_without_the_signature(
     )
     signature = USER.signed({"topic": "T"}, b"", 513)["Signature"]
     assert signature not in caplog.text
+
+
+def test_nobody_is_given_messages_of_a_transaction_that_may_not_write_to_their_topic(
+    broker: OneBroker,
+) -> None:
+    allow(broker, "Pub Topic:T")
+    change(broker, PutUser("spy", "s", UserType.NORMAL, UserStatus.ENABLE))
+    heartbeat = HeartbeatData(client_id="c", producer_data_set=[ProducerData(group_name="p")]).encode()
+
+    def producer(channel_id: int, credentials: Credentials) -> RecordingChannel:
+        channel = RecordingChannel(channel_id)
+        command = signed(broker.new_request(RequestCode.HEART_BEAT, {}, heartbeat), credentials)
+        broker.receive([command], channel)
+        broker.settle()
+        return channel
+
+    def asked(channel: RecordingChannel) -> int:
+        return sum(command.code == RequestCode.CHECK_TRANSACTION_STATE for command in channel.received)
+
+    spy, own = producer(8, Credentials("spy", "s")), producer(9, USER)
+    text = "TRAN_MSG\x01true\x02UNIQ_KEY\x01ID\x02PGROUP\x01p\x02"
+    for _ in range(2):
+        answer = ask_as(broker, USER, SEND, send_fields("T", 0, text, f="4"), b"m")
+        assert answer.code == ResponseCode.SUCCESS
+    broker.run_until(lambda: asked(own) == 2, 60_000)
+    assert asked(spy) == 0
+    change(broker, PutUser("u", None, None, UserStatus.DISABLE))
+    broker.run_for(60_000)
+    assert (asked(own), asked(spy)) == (2, 0)

@@ -82,7 +82,7 @@ def test_mqadmin_makes_shows_and_deletes_users_and_policies(
     ):
         with JavaMqAdmin(cluster.namesrv, tmp_path / why[:5], credentials=credentials) as other:
             # On a busy machine it may give up before its NameServer has answered.
-            wait_for(lambda run=other.run, why=why: why in run("listUser", *CLUSTER), 60, why)
+            wait_for(lambda run=other.run, why=why: why in run("listUser", *CLUSTER), 180, why)
 
 
 def test_java_clients_do_what_policies_allow_and_nothing_else(
@@ -104,14 +104,14 @@ def test_java_clients_do_what_policies_allow_and_nothing_else(
             ]
 
     # On a busy machine a client may give up before its NameServer has answered.
-    wait_for(lambda: sent("orders", APP) == ["ok"] * 2, 60, "sends that policies allow")
+    wait_for(lambda: sent("orders", APP) == ["ok"] * 2, 180, "sends that policies allow")
     for topic, credentials, why in (
         ("forbidden", APP, "has no permission to access Topic:forbidden"),
         ("orders", ("app", "wrong"), "check signature failed."),
         ("orders", None, "username cannot be null."),
     ):
         refused = partial(sent, topic, credentials)
-        wait_for(lambda refused=refused, why=why: all(why in how for how in refused()), 60, why)
+        wait_for(lambda refused=refused, why=why: all(why in how for how in refused()), 180, why)
 
     # Retries go through %RETRY%g, and at the end to %DLQ%g.
     with client.fail(cluster.namesrv, "orders", "g", delay_level=1, times_max=1) as consumer:

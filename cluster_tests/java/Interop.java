@@ -225,6 +225,7 @@ public final class Interop {
     private static void traced(String[] args) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("interop_traced_producer", Client.hook(), true, null);
         producer.setSendMsgTimeout(20000);
+        producer.setMqClientApiTimeout(20000); // on a busy machine a NameServer may take longer than 3 s to answer
         producer.setNamesrvAddr(args[1]);
         producer.setPollNameServerInterval(1000);
         producer.start();

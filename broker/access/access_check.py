@@ -82,9 +82,8 @@ class AccessCheck:
         self._conf_users = {user.username: user for user in config.conf_users}
         self._seen_version = table.data_version
         self._users: Mapping[str, User] = {}
-        self._rules: dict[
-            str, tuple[Policies, UserRules]
-        ] = {}  # by user; the first tells whether the second is new
+        # By user. The policies tell whether the rules are still theirs.
+        self._rules: dict[str, tuple[Policies, UserRules]] = {}
         self._decisions: dict[tuple[str, Resource, frozenset[Action], str], Verdict] = {}
         self._forget()
 

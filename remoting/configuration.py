@@ -23,6 +23,8 @@ from remoting.address import AddressError, check_host, parse_addresses, unbracke
 
 OWN_PREFIX: Final = "pyDLedger"  # of the keys that RocketMQ does not have
 UNSET: Final = object()  # in place of a value: the default counts
+# Java takes a blank for a sign as well: then any text is one of pairs.
+_KEY_BEFORE_SIGN: Final = re.compile(r"^[ \t\f]*([^\s#!=:][^\s=:]*)[ \t\f]*[=:]", re.MULTILINE)
 
 
 class ConfigError(ValueError):
@@ -104,16 +106,18 @@ def parse_properties(text: str, source: str) -> list[Property]:
 def load_conf_file(path: str, settings: Mapping[str, Setting]) -> list[Property]:
     """The pairs of a server's conf file, which reads `settings`. A byte order mark is no part of the first key.
 
-    Raises OSError, ConfigError as parse_properties() does, and ConfigError for keys of which none is known: they are
-    another file's, and every setting would be left at its default.
+    Raises OSError, ConfigError as parse_properties() does, and ConfigError for a text without a line `key=value` whose
+    key is known: it is another file, and every setting would be left at its default. A single line may be misspelt.
     """
-    properties = parse_properties(Path(path).read_text(encoding="utf-8-sig", errors="replace"), path)
-    keys = {item.key for item in properties}
-    if len(keys) > 1 and not any(key in settings or key in known_keys() for key in keys):
+    text = Path(path).read_text(encoding="utf-8-sig", errors="replace")
+    properties = parse_properties(text, path)
+    keys = _KEY_BEFORE_SIGN.findall(text)
+    is_conf = len(keys) == len(properties) <= 1 or any(key in settings or key in known_keys() for key in keys)
+    if not is_conf:
         first = properties[0]
         raise ConfigError(
-            f"{path}: none of its {len(keys)} keys is known, the first is {first.key} in line {first.line}: "
-            "name a conf file, a text of lines key=value"
+            f"{path}: no line is key=value with a known key, the first is {first.key} in line {first.line}: "
+            "name a conf file"
         )
     return properties
 

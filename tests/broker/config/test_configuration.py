@@ -104,13 +104,40 @@ def test_a_text_of_which_no_key_is_known_is_no_conf_file(tmp_path: Path) -> None
     text = "# Notes\nremember the milk\nand the bread\n"
     path.write_text(text)
     with pytest.raises(
-        ConfigError, match=r"notes\.txt: none of its 2 keys is known, the first is remember in line 2"
+        ConfigError,
+        match=r"notes\.txt: no line is key=value with a known key, the first is remember in line 2: name a conf file",
     ):
         load_conf_file(str(path), SETTINGS)
     path.write_text(f"{text}listenPort=30911\n")
     assert load_conf_file(str(path), SETTINGS)[-1].value == "30911"
     path.write_text("listenprot=30911")
     assert load_conf_file(str(path), SETTINGS), "a slip of the pen is a warning"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "127.0.0.1 localhost\n127.0.0.1 broker-a\n",
+        "listenPort decides where clients come in\nand traceOn what is told\n",
+        "one line\n",
+        "listenprot=30911\nremember the milk\n",
+        "# listenPort=30911\nremember the milk\n",
+    ],
+)
+def test_a_text_without_a_known_key_and_a_sign_behind_it_is_no_conf_file(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="no line is key=value with a known key"):
+        load_conf_file(str(path), SETTINGS)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "# nothing yet\n", " listenPort : 30911\ntraceOn true\n", "listenPort=\n"]
+)
+def test_a_conf_file_may_be_empty_and_have_every_sign_of_java(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text(text)
+    assert load_conf_file(str(path), SETTINGS) == parse_properties(text, str(path))
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
@@ -149,7 +176,7 @@ def test_what_the_command_line_says_makes_no_conf_file_of_another_text(
 ) -> None:
     notes = tmp_path / "notes.txt"
     notes.write_text("remember the milk\nand the bread\n")
-    with pytest.raises(ConfigError, match="none of its 2 keys is known"):
+    with pytest.raises(ConfigError, match="no line is key=value with a known key"):
         load(str(notes), {"listenPort": "30911"})
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 import uvloop
 
-from mq.console import error_text, fail, print_json, print_table, progress, user_errors
+from mq.console import error_text, fail, print_json, print_table, progress, tell, user_errors
 from mq.deliver_time import DeliverTime, deliver_time
 from mq.history import HistoryFile
 from mq.line_source import FieldReader, LineSource, field_reader
@@ -158,8 +158,11 @@ def produce(
                 trouble = trouble or error
         if trouble is not None and not summary.ended:
             raise trouble
-        if file != "-" and not summary.ended:
-            raise ValueError(f"{file} has no line that is not empty: nothing was sent")
+        if not summary.ended:
+            nothing = "has no line that is not empty: nothing was sent"
+            if file != "-":
+                raise ValueError(f"{file} {nothing}")
+            tell(f"standard input {nothing}")  # no failure: a pipe may well bring none
     show_summary(summary, as_json=as_json)
     if isinstance(trouble, ValueError):
         fail(f"{trouble}: neither it nor a line behind it was sent")

@@ -207,6 +207,14 @@ def test_admin_tells_of_cluster_topics_and_queues(cluster: Cluster) -> None:
 
 
 @pytest.mark.slow
+def test_standard_input_without_a_line_sends_nothing_and_says_so() -> None:
+    ended = mq("produce", "-n", "127.0.0.1:1", "--topic", "T", "--json", stdin="")
+    assert ended.returncode == 0
+    assert ended.stderr == "mq: standard input has no line that is not empty: nothing was sent\n"
+    assert json.loads(ended.stdout)["sent"] == 0
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

@@ -11,6 +11,8 @@ from message.errors import SubscriptionParseError
 SUB_ALL: Final = "*"
 EXPRESSION_TYPE_TAG: Final = "TAG"
 EXPRESSION_TYPE_SQL92: Final = "SQL92"
+# RocketMQ has no limit. One expression must not hold up all else.
+EXPRESSION_LENGTH_MAX: Final = 16_384  # characters
 
 
 def java_hash(text: str) -> int:
@@ -55,11 +57,20 @@ class SubscriptionData(msgspec.Struct, frozen=True):
         return self.sub_string == SUB_ALL or code in self.code_set
 
 
+def check_length(expression: str) -> None:
+    """Raises SubscriptionParseError."""
+    if len(expression) > EXPRESSION_LENGTH_MAX:
+        raise SubscriptionParseError(
+            f"the expression has {len(expression)} characters, the limit is {EXPRESSION_LENGTH_MAX}"
+        )
+
+
 def build_subscription(
     topic: str, expression: str | None, expression_type: str = EXPRESSION_TYPE_TAG, sub_version: int = 0
 ) -> SubscriptionData:
-    """Reads `A || B`, `*` or nothing (all). SQL92 expressions are taken as they are. Raises
-    SubscriptionParseError."""
+    """Reads `A || B`, `*` or nothing (all). SQL92 expressions are taken as they are. Raises SubscriptionParseError."""
+    if expression:
+        check_length(expression)
     if expression_type != EXPRESSION_TYPE_TAG:
         if not expression:
             raise SubscriptionParseError(f"Expression can't be null! {expression_type}")

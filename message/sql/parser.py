@@ -26,9 +26,9 @@ from message.sql.conditions import ORDERINGS, STRING_TESTS, Kind, Operand, Prope
 from message.sql.errors import shown
 from message.sql.java_numbers import INTEGER_MAX, LONG_MAX, NumberType
 from message.sql.lexer import END, Lexer
+from message.tags import check_length
 
-# RocketMQ has no limits. A broker that is not to stand still for one expression has.
-LENGTH_MAX = 16_384  # characters
+# RocketMQ has no limits. A broker that is not to stand still for one expression has, and one for its length too.
 DEPTH_MAX = 64  # of parentheses and signs within each other
 TERMS_MAX = 256  # comparisons and the like
 
@@ -49,10 +49,7 @@ class SqlExpression(msgspec.Struct, frozen=True):
 @lru_cache(maxsize=16)
 def parse(expression: str) -> SqlExpression:
     """Raises SubscriptionParseError."""
-    if len(expression) > LENGTH_MAX:
-        raise SubscriptionParseError(
-            f"the expression has {len(expression)} characters, the limit is {LENGTH_MAX}"
-        )
+    check_length(expression)
     return _Parser(expression).parse()
 
 

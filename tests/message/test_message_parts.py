@@ -20,7 +20,13 @@ from message.properties import (
     pairs_of,
     with_properties,
 )
-from message.tags import build_subscription, java_hash, tags_code, tags_code_of_bytes
+from message.tags import (
+    EXPRESSION_LENGTH_MAX,
+    build_subscription,
+    java_hash,
+    tags_code,
+    tags_code_of_bytes,
+)
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 # Few letters, so that names repeat, nest and touch.
@@ -205,6 +211,17 @@ def test_a_subscription_wants_its_tags_and_all_that_hash_like_them() -> None:
     assert not some.matches(0)
     assert build_subscription("T", "*").matches(0)
     assert build_subscription("T", None).sub_string == "*"
+
+
+@pytest.mark.parametrize("expression_type", ["TAG", "SQL92"])
+def test_an_expression_has_a_longest_length(expression_type: str) -> None:
+    longest = "||".join(["a" * 62] * 256)
+    assert len(longest) == EXPRESSION_LENGTH_MAX - 2
+    assert build_subscription("T", f"{longest}aa", expression_type).sub_string == f"{longest}aa"
+    with pytest.raises(
+        SubscriptionParseError, match="the expression has 16385 characters, the limit is 16384"
+    ):
+        build_subscription("T", f"{longest}aaa", expression_type)
 
 
 def test_an_sql_expression_is_kept_as_it_is() -> None:

@@ -9,7 +9,8 @@ import pytest
 from message.errors import SubscriptionParseError
 from message.sql.errors import EvaluationError
 from message.sql.java_numbers import read_double, read_integer, read_long
-from message.sql.parser import DEPTH_MAX, LENGTH_MAX, TERMS_MAX, parse, unread_warning
+from message.sql.parser import DEPTH_MAX, TERMS_MAX, parse, unread_warning
+from message.tags import EXPRESSION_LENGTH_MAX
 
 
 def truth(expression: str, **properties: str) -> bool | None:
@@ -57,10 +58,10 @@ def test_an_expression_that_is_refused_says_where_or_why(expression: str, reason
 
 
 def test_length_depth_and_terms_have_limits() -> None:
-    tags = ", ".join(f"'{number:08}'" for number in range(LENGTH_MAX // 13))
+    tags = ", ".join(f"'{number:08}'" for number in range(EXPRESSION_LENGTH_MAX // 13))
     assert truth(f"a IN ({tags})", a="00000007") is True, "a long list is one term"
-    with pytest.raises(SubscriptionParseError, match=f"the limit is {LENGTH_MAX}"):
-        parse(f"a = '{'x' * LENGTH_MAX}'")
+    with pytest.raises(SubscriptionParseError, match=f"the limit is {EXPRESSION_LENGTH_MAX}"):
+        parse(f"a = '{'x' * EXPRESSION_LENGTH_MAX}'")
     for begin, end in (("(", ")"), ("NOT ", ""), ("NOT (", ")")):
         depth = DEPTH_MAX // (2 if begin == "NOT (" else 1)
         parse(begin * depth + "a = 1" + end * depth)

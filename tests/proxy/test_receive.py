@@ -319,6 +319,10 @@ def test_whether_messages_come_in_order_is_for_the_group_to_say(is_order: bool) 
             lambda request: setattr(request.filter_expression, "expression", "||"),
             Code.ILLEGAL_FILTER_EXPRESSION,
         ),
+        (
+            lambda request: setattr(request.filter_expression, "expression", "a||" * 300_000),
+            Code.ILLEGAL_FILTER_EXPRESSION,
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(change: Callable[[ReceiveMessageRequest], None], code: int) -> None:

@@ -1,4 +1,4 @@
-"""Clients of a GrpcServer: grpcio's for whole calls, and one of single HTTP/2 frames for all else."""
+"""Clients of a GrpcServer: grpcio's for whole calls, one of single HTTP/2 frames, and bytes without a socket."""
 
 from __future__ import annotations
 
@@ -12,11 +12,17 @@ import grpc.aio
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import Event
+from hpack import Encoder
 
+from proxy.grpc import frames
 from proxy.grpc.call import Call, Handler
+from proxy.grpc.connection import GrpcConnection
+from proxy.grpc.frames import END_HEADERS, HEADERS, PREFACE, frame
 from proxy.grpc.server import GrpcServer
 
 PATH = "/test.Service/Method"
+FIELDS = [(":method", "POST"), (":scheme", "http"), (":path", PATH), ("content-type", "application/grpc")]
+BLOCK = Encoder().encode(FIELDS)
 
 
 @contextlib.asynccontextmanager
@@ -41,6 +47,11 @@ async def grpcio_channel(server: GrpcServer) -> AsyncIterator[grpc.aio.Channel]:
 async def echo(call: Call) -> None:
     while (message := await call.receive()) is not None:
         await call.send(message)
+
+
+async def waits_for_ever(call: Call) -> None:
+    await call.receive()
+    await asyncio.get_running_loop().create_future()
 
 
 async def turns(condition: Callable[[], bool]) -> None:
@@ -114,3 +125,55 @@ class FrameClient:
         with contextlib.suppress(ConnectionError):
             while await self.read():
                 pass
+
+
+class Socket(asyncio.Transport):
+    """A transport whose peer takes what a test lets it take."""
+
+    def __init__(self, connection: GrpcConnection, *, reads: bool = True) -> None:
+        super().__init__()
+        self.written = bytearray()
+        self.state = "open"
+        self._connection = connection
+        self._reads = reads
+        self._high = 0
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return ("127.0.0.1", 5) if name == "peername" else default
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._high = high or 0
+
+    def get_write_buffer_size(self) -> int:
+        return 0 if self._reads else len(self.written)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        was_below = self.get_write_buffer_size() <= self._high
+        self.written += data
+        if was_below and self.get_write_buffer_size() > self._high:
+            self._connection.pause_writing()
+
+    def close(self) -> None:
+        if self._reads:
+            self._end("closed")
+
+    def abort(self) -> None:
+        self._end("aborted")
+
+    def _end(self, how: str) -> None:
+        if self.state == "open":
+            self.state = how
+            self._connection.connection_lost(None)
+
+
+def connected(server: GrpcServer, *, reads: bool = True) -> tuple[GrpcConnection, Socket]:
+    connection = GrpcConnection(server)
+    socket = Socket(connection, reads=reads)
+    connection.connection_made(socket)
+    connection.data_received(PREFACE + frames.settings({}))
+    socket.written.clear()
+    return connection, socket
+
+
+def request(stream_id: int, flags: int = 0) -> bytes:
+    return frame(HEADERS, END_HEADERS | flags, stream_id, BLOCK)

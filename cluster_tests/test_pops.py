@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from leader_killer import LeaderKiller
+from killers import LeaderKiller
 from local_cluster import LocalCluster
 
 from mqclient import (

@@ -7,7 +7,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from leader_killer import LeaderKiller
+from killers import LeaderKiller
 from local_cluster import LocalCluster, wait_for
 
 from mqclient import (

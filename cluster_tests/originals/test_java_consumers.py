@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from typing import Any
 
 import pytest
-from leader_killer import LeaderKiller
+from killers import LeaderKiller
 from local_cluster import LocalCluster, wait_for
 from originals.java_client import JavaClient, JavaProcess
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from leader_killer import LeaderKiller
+from killers import LeaderKiller
 from local_cluster import LocalCluster, wait_for
 from originals.kinds_client import (
     BROKER_CONF,

@@ -5,11 +5,10 @@ import random
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from leader_killer import LeaderKiller
+from killers import Killer, LeaderKiller
 from local_cluster import LocalCluster, wait_for
 from originals.doors.door import Door, door
 from originals.doors.grpc_client import LANGUAGES, GrpcClient, GrpcProgram, grpc_program
@@ -186,37 +185,13 @@ class Mixture:
         return {group: keys for group, keys in missing.items() if keys}
 
 
-class ProxyKiller:
-    """Within `with`, the proxy is killed and started again every `seconds`, `kills` times. The end raises what went
-    wrong meanwhile.
-    """
-
+class ProxyKiller(Killer):
     def __init__(self, door: Door, kills: int, seconds: float) -> None:
+        super().__init__(kills, seconds)
         self._door = door
-        self._kills = kills
-        self._seconds = seconds
-        self._pause = threading.Event()
-        self._thread = ThreadPoolExecutor(1)
-        self._end: Future[None] = Future()
-        self.killed = 0
 
-    def _run(self) -> None:
-        while self.killed < self._kills and not self._pause.wait(self._seconds):
-            self._door.restart()
-            self.killed += 1
-
-    @property
-    def is_over(self) -> bool:
-        return self._end.done()
-
-    def __enter__(self) -> None:
-        self._end = self._thread.submit(self._run)
-
-    def __exit__(self, *_: object) -> None:
-        self._pause.set()
-        self._thread.shutdown()
-        self._end.result()
-        assert self.killed, "no proxy was killed"
+    def _kill(self) -> None:
+        self._door.restart()
 
 
 @pytest.fixture(params=LANGUAGES)
@@ -226,9 +201,7 @@ def program(request: pytest.FixtureRequest, tmp_path: Path, of: str) -> GrpcProg
     return grpc_program(request.param, tmp_path / "client")
 
 
-def run_under(
-    killer: LeaderKiller | ProxyKiller, program: GrpcProgram, a_door: Door, work: Path, sent_share_min: float
-) -> None:
+def run_under(killer: Killer, program: GrpcProgram, a_door: Door, work: Path, sent_share_min: float) -> None:
     transactions = "transactions"
     a_door.make_topic(transactions, "TRANSACTION")
     with program.start(a_door.endpoint, transactions) as client:

@@ -12,7 +12,6 @@ import functools
 import logging
 import os
 import random
-import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -161,8 +160,8 @@ class Broker:
             command.ext_fields = credentials.signed(command.ext_fields, command.body, command.version)
 
     def _disk_usage(self) -> tuple[int, int]:
-        usage = shutil.disk_usage(self.config.store.store_path_root_dir)
-        return usage.total, usage.free
+        disk = os.statvfs(self.config.store.store_path_root_dir)
+        return disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
 
     def __str__(self) -> str:
         return str(self._dledger.replica)

@@ -261,7 +261,10 @@ class Cluster:
         deadline = time.monotonic() + LISTEN_TIMEOUT_S
         for name in names:
             ports = {port for port, owner in self.layout.ports().items() if owner == name}
-            while not ports <= listening_ports():
+            while True:
+                began = time.monotonic()
+                if ports <= listening_ports():
+                    break
                 if self.process(name) is None:
                     how = _how_ended(take_exit_code(self._processes[name].pid))
                     raise ClusterError(
@@ -272,7 +275,8 @@ class Cluster:
                         f"{name} does not listen on {sorted(ports)} after {LISTEN_TIMEOUT_S:.0f} s; "
                         f"see {self.log_file(name)}"
                     )
-                time.sleep(0.01)
+                # A look at all sockets of a machine takes milliseconds, and the starting processes need the cores.
+                time.sleep(max(0.01, 4 * (time.monotonic() - began)))
 
     def _check_ports(self, names: list[str]) -> None:
         listening = listening_ports()

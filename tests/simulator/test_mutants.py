@@ -46,7 +46,7 @@ CAUGHT_BY = {
     "repair_bytes_not_checked": 15,
     "damaged_member_leads": 24,
     "lost_tail_not_doubted": 49,
-    "begin_known_to_the_mark_alone": 217,
+    "begin_known_to_the_mark_alone": 391,
     "scrub_skips_bodies": 52,
     "stale_entries_believed": 387,
     "read_index_without_a_round": 24,

@@ -173,10 +173,31 @@ def test_every_command_does_its_work_on_a_group_of_three(
     assert len(admin("cleanExpiredCQ", *CLUSTER)) == 3
     assert len(admin("cleanUnusedTopic", *CLUSTER)) == 3
     wait_for(lambda: not list(files.glob(f"{TOPIC}/*/*")), 60, "the deleted topic's files to go")
+    use_access_commands(admin, tmp_path)
     # Our own clients tell nothing of themselves and trace nothing; a NameServer has nothing to change; no transaction
     # was given up.
     unused = {"consumerStatus", "producerConnection", "queryMsgTraceById", "updateNamesrvConfig"}
     assert admin.used == COMMANDS.keys() - unused - {"resumeCheckHalfMessage"}
+
+
+def use_access_commands(admin: MqAdmin, tmp_path: Path) -> None:
+    password, accounts = tmp_path / "password", tmp_path / "plain_acl.yml"
+    password.write_text("very-secret\n")
+    accounts.write_text("accounts:\n- accessKey: imported\n  secretKey: very-secret\n  admin: true\n")
+    subject = ("-s", "User:app")
+
+    admin("createUser", *CLUSTER, "-u", "app", "--passwordFile", str(password))
+    admin("importPlainAcl", *CLUSTER, "-f", str(accounts))
+    admin("updateUser", *CLUSTER, "-u", "app", "-s", "disable")
+    assert [user["status"] for user in admin("getUser", *CLUSTER, "-u", "app")] == ["disable"]
+    assert {user["username"] for user in admin("listUser", *CLUSTER)} == {"app", "imported"}
+    admin("createAcl", *CLUSTER, *subject, "-r", "Topic:orders", "-a", "Pub", "-d", "Allow")
+    admin("updateAcl", *CLUSTER, *subject, "-r", "Topic:orders", "-a", "Pub,Sub", "-d", "Allow")
+    assert admin("getAcl", *CLUSTER, *subject) == admin("listAcl", *CLUSTER) != []
+    assert admin("explainAccess", *CLUSTER, "-u", "app", "--code", "SEND_MESSAGE_V2", "-r", "Topic:orders")
+    admin("deleteAcl", *CLUSTER, *subject)
+    admin("deleteUser", *CLUSTER, "-u", "app")
+    assert admin("listAcl", *CLUSTER) == []
 
 
 @pytest.mark.java

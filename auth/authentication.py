@@ -1,4 +1,4 @@
-"""Whether a request proves who sends it, and whether it comes from where administration is taken without a proof."""
+"""Checks of a request: the signature of its user, and the addresses from which administration needs none."""
 
 from __future__ import annotations
 

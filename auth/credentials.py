@@ -1,4 +1,4 @@
-"""Access key and secret of one who asks: a client, a tool, or a server that asks others."""
+"""Access key and secret with which a client, a tool or a server signs its requests."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The secrets by which members know each other. They can be replaced while the group serves.
 
 A member proves that it knows the first one, and believes a peer that proves any of them. So a new secret is brought in
-by three changes, each at all members before the next one begins: old and new; new and old; new alone. Whoever has not
-changed yet and whoever has already can speak to each other all the time.
+by three changes, each at all members before the next one begins: old and new; new and old; new alone. Members with
+the change and members without it can speak to each other all the time.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""The check that each request passes before its handler: who asks, from where, and whether policies allow it.
+"""The check of each request before its handler: its user, its address, and what policies allow that user.
 
 The pipeline calls it; what it knows of users and policies is what this member has applied. docs/security.md tells what
 is checked where.

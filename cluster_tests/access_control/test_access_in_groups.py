@@ -51,7 +51,7 @@ def test_members_decide_alike_before_and_after_their_leader_is_killed(
     cluster.start(first)
     for member in ("n0", "n1", "n2"):
         wait_for(lambda member=member: is_allowed(cluster, member) is False, 60, f"{member} refuses it")
-    # Nobody leads any more: what is left still knows who asks.
+    # Without a leader, the last member still knows the users.
     for member in others:
         cluster.kill(member)
     address = str(cluster.nodes()[first]["listen"])

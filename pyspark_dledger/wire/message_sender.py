@@ -19,16 +19,14 @@ from pyspark_dledger.wire.blocking_connection import BlockingConnection
 from pyspark_dledger.wire.patience import NotNowError, Patience
 from pyspark_dledger.wire.queue_range import Queue
 from pyspark_dledger.wire.read_errors import SendRefusedError
+from pyspark_dledger.wire.topic_route import CONNECT_TIMEOUT_S, find_in_route, leaders_of
 from remoting.bodies.bodies import TopicRouteData
 from remoting.codes import RequestCode, ResponseCode
-from remoting.errors import RemotingBodyError, RemotingError
+from remoting.errors import RemotingError
 
 _AT_ONCE: Final = 256  # messages
 _AT_ONCE_SIZE: Final = 1024 * 1024  # bytes of bodies, but for the last one
-_CONNECT_TIMEOUT_S: Final = 3.0
-_ROUTE_TIMEOUT_S: Final = 3.0
 _SEND_TIMEOUT_S: Final = 10.0
-_MASTER_ID: Final = 0
 _PERM_WRITE: Final = 2
 # Stored, though perhaps not as surely as the broker was configured to store it: as clients count them.
 _STORED: Final = frozenset(
@@ -184,7 +182,7 @@ class MessageSender:
     def _connected(self, address: str) -> BlockingConnection:
         connection = self._connections.get(address)
         if connection is None:
-            connection = self._connections[address] = BlockingConnection(address, _CONNECT_TIMEOUT_S)
+            connection = self._connections[address] = BlockingConnection(address, CONNECT_TIMEOUT_S)
         return connection
 
     def _disconnect(self) -> None:
@@ -194,35 +192,20 @@ class MessageSender:
 
 
 def write_route(namesrv: Sequence[str], topic: str) -> Route:
-    """As the first NameServer with an answer has it. Raises NotNowError."""
-    troubles = []
-    for address in namesrv:
-        try:
-            with BlockingConnection(address, _CONNECT_TIMEOUT_S) as connection:
-                answer = connection.call(
-                    RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, _ROUTE_TIMEOUT_S
-                )
-            if answer.code != ResponseCode.SUCCESS:
-                raise NotNowError(f"{address} answers {answer.code} {answer.remark or ''}")
-            route = TopicRouteData.decode(answer.body)
-        except (RemotingError, RemotingBodyError, NotNowError) as error:
-            troubles.append(str(error))
-            continue
+    """Raises NotNowError."""
+
+    def find(route: TopicRouteData) -> Route:
         queues = tuple(
             Queue(topic, data.broker_name, queue_id)
             for data in sorted(route.queue_datas, key=lambda data: data.broker_name)
             if data.perm & _PERM_WRITE
             for queue_id in range(data.write_queue_nums)
         )
-        if queues:
-            leaders = {
-                broker.broker_name: broker.broker_addrs[_MASTER_ID]
-                for broker in route.broker_datas
-                if _MASTER_ID in broker.broker_addrs
-            }
-            return Route(queues, leaders)
-        troubles.append(f"{address} knows no queue of topic {topic} that may be written to")
-    raise NotNowError("; ".join(troubles))
+        if not queues:
+            raise NotNowError(f"knows no queue of topic {topic} that may be written to")
+        return Route(queues, leaders_of(route))
+
+    return find_in_route(namesrv, topic, find)
 
 
 def _some_of(messages: Iterator[SinkMessage]) -> list[SinkMessage]:

@@ -19,19 +19,17 @@ from pyspark_dledger.wire.message_options import PullOptions
 from pyspark_dledger.wire.patience import NotNowError, Patience
 from pyspark_dledger.wire.queue_range import Queue, QueueRange
 from pyspark_dledger.wire.read_errors import DataLossError, PullRefusedError
+from pyspark_dledger.wire.topic_route import CONNECT_TIMEOUT_S, find_in_route, leaders_of
 from remoting.bodies.bodies import TopicRouteData
 from remoting.codes import RequestCode, ResponseCode
-from remoting.errors import RemotingBodyError, RemotingError, RemotingProtocolError
+from remoting.errors import RemotingError, RemotingProtocolError
 from remoting.frame.command import RemotingCommand
 
 log = logging.getLogger(__name__)
 
 _COUNT_MAX: Final = 1024  # asked for with the first pull; the broker's own limit is mostly lower
 _UNDER_WAY_MAX: Final = 8  # pulls
-_CONNECT_TIMEOUT_S: Final = 3.0
-_ROUTE_TIMEOUT_S: Final = 3.0
 _PULL_TIMEOUT_S: Final = 10.0
-_MASTER_ID: Final = 0
 # It leads no more, does not serve yet, has too much to do, or stumbled: another moment, or another leader.
 _NOT_NOW: Final = frozenset(
     {
@@ -202,7 +200,7 @@ class QueueReader:
     def _connected(self) -> BlockingConnection:
         if self._connection is None:
             address = leader_address(self._options.namesrv, self._part.queue)
-            self._connection = BlockingConnection(address, _CONNECT_TIMEOUT_S)
+            self._connection = BlockingConnection(address, CONNECT_TIMEOUT_S)
         return self._connection
 
     def _disconnect(self) -> None:
@@ -214,25 +212,15 @@ class QueueReader:
 
 
 def leader_address(namesrv: tuple[str, ...], queue: Queue) -> str:
-    """Of the queue's broker, as the first NameServer with an answer has it. Raises RemotingError, NotNowError."""
-    troubles = []
-    for address in namesrv:
-        try:
-            with BlockingConnection(address, _CONNECT_TIMEOUT_S) as connection:
-                answer = connection.call(
-                    RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": queue.topic}, _ROUTE_TIMEOUT_S
-                )
-            if answer.code != ResponseCode.SUCCESS:
-                raise NotNowError(f"{address} answers {_said(answer)}")
-            route = TopicRouteData.decode(answer.body)
-        except (RemotingError, RemotingBodyError, NotNowError) as error:
-            troubles.append(str(error))
-            continue
-        for broker in route.broker_datas:
-            if broker.broker_name == queue.broker and _MASTER_ID in broker.broker_addrs:
-                return broker.broker_addrs[_MASTER_ID]
-        troubles.append(f"{address} knows no leader of {queue.broker} with topic {queue.topic}")
-    raise NotNowError("; ".join(troubles))
+    """Of the queue's broker. Raises NotNowError."""
+
+    def find(route: TopicRouteData) -> str:
+        leader = leaders_of(route).get(queue.broker)
+        if leader is None:
+            raise NotNowError(f"knows no leader of {queue.broker} with topic {queue.topic}")
+        return leader
+
+    return find_in_route(namesrv, queue.topic, find)
 
 
 def _said(answer: RemotingCommand) -> str:

@@ -1,0 +1,46 @@
+"""A topic's route, asked of NameServers by sockets that block."""
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from pyspark_dledger.wire.blocking_connection import BlockingConnection
+from pyspark_dledger.wire.patience import NotNowError
+from remoting.bodies.bodies import TopicRouteData
+from remoting.codes import RequestCode, ResponseCode
+from remoting.errors import RemotingBodyError, RemotingError
+
+CONNECT_TIMEOUT_S: Final = 3.0
+_ROUTE_TIMEOUT_S: Final = 3.0
+_MASTER_ID: Final = 0
+
+_Found = TypeVar("_Found")
+
+
+def find_in_route(namesrv: Sequence[str], topic: str, find: Callable[[TopicRouteData], _Found]) -> _Found:
+    """What `find` makes of the route that the first NameServer knows. Where it raises NotNowError, the next NameServer
+    is asked. Raises NotNowError, with the trouble of each.
+    """
+    troubles = []
+    for address in namesrv:
+        try:
+            with BlockingConnection(address, CONNECT_TIMEOUT_S) as connection:
+                answer = connection.call(
+                    RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, _ROUTE_TIMEOUT_S
+                )
+            if answer.code != ResponseCode.SUCCESS:
+                raise NotNowError(f"answers {answer.code} {(answer.remark or '').partition(chr(10))[0]}")
+            return find(TopicRouteData.decode(answer.body))
+        except (RemotingError, RemotingBodyError) as error:
+            troubles.append(str(error))
+        except NotNowError as error:
+            troubles.append(f"{address} {error}")
+    raise NotNowError("; ".join(troubles))
+
+
+def leaders_of(route: TopicRouteData) -> dict[str, str]:
+    """By name of the broker, the addresses of those that have a leader."""
+    return {
+        broker.broker_name: broker.broker_addrs[_MASTER_ID]
+        for broker in route.broker_datas
+        if _MASTER_ID in broker.broker_addrs
+    }

@@ -8,7 +8,7 @@ import asyncio
 
 from message.names import AUTO_CREATE_TOPIC_KEY_TOPIC, topic_fault
 from mqclient import Admin, AdminError
-from mqclient.route.topic_route import MASTER_ID
+from remoting.bodies.bodies import MASTER_ID
 from remoting.codes import ResponseCode
 
 # Longer than an election takes, and than brokers need to tell a NameServer that has just started.

@@ -16,11 +16,10 @@ from dataclasses import replace as replace_fields
 
 from msgspec.structs import replace
 
-from remoting.bodies.bodies import BrokerData, DataVersion, QueueData
+from remoting.bodies.bodies import MASTER_ID, BrokerData, DataVersion, QueueData
 
 log = logging.getLogger(__name__)
 
-MASTER_ID = 0
 BROKER_CHANNEL_EXPIRED_MS = 120_000
 PERM_WRITE = 2
 PERM_READ = 4

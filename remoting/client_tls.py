@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remoting.tls import TlsFiles, TlsLimits, WatchedContext, load_key_pair, load_trust
+
+if TYPE_CHECKING:
+    import asyncio
 
 HANDSHAKE_SECONDS = 10.0
 
@@ -39,8 +41,10 @@ class ClientTls:
         self, make_protocol: Callable[[], asyncio.Protocol], host: str, port: int
     ) -> tuple[Any, Any]:
         """As loop.create_connection, with TLS. Raises OSError, of which kind those of TLS are."""
+        from asyncio import get_running_loop  # `context` is for processes without an event loop, too
+
         try:
-            return await asyncio.get_running_loop().create_connection(
+            return await get_running_loop().create_connection(
                 make_protocol,
                 host,
                 port,

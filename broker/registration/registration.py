@@ -15,7 +15,7 @@ import msgspec
 from broker.config.broker_config import BrokerConfig
 from broker.registration.told_name_servers import ToldNameServers
 from broker.topics.topic_config_manager import TopicConfigManager
-from remoting.bodies.bodies import DataVersion
+from remoting.bodies.bodies import MASTER_ID, DataVersion
 from remoting.bodies.topic_bodies import (
     RegisterBrokerBody,
     TopicConfig,
@@ -30,7 +30,6 @@ from store.state.table_configs import PERM_READ, PERM_WRITE
 if TYPE_CHECKING:
     from store.message_store import MessageStore
 
-MASTER_ID = 0
 READ_WRITE = PERM_READ | PERM_WRITE
 
 

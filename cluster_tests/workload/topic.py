@@ -7,7 +7,7 @@ from workload.client_process import QUEUES, TOPIC
 
 from mqclient.client_api import ClientApi
 from mqclient.errors import MQClientError
-from mqclient.route.topic_route import MASTER_ID
+from remoting.bodies.bodies import MASTER_ID
 from remoting.client import RemotingClient
 
 

@@ -39,7 +39,7 @@ from mq.quickstart.report import QuickstartReport, compare_receipts, print_repor
 from mq.quickstart.sender import End, LeaderKill, Ledger, send_lines
 from mqclient import Producer, ProducerConfig
 from mqclient.client_api import ClientApi
-from mqclient.route.topic_route import MASTER_ID
+from remoting.bodies.bodies import MASTER_ID
 from remoting.client import RemotingClient
 from remoting.tls_settings import CONFIG_FILE_VARIABLE
 from verify.replica import ReplicaError

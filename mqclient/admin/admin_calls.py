@@ -20,8 +20,7 @@ from mqclient.client_instance import parse_namesrv
 from mqclient.connecting import connect_of_environment
 from mqclient.credentials import signer_of
 from mqclient.errors import MQClientError, NoAnswerError
-from mqclient.route.topic_route import MASTER_ID
-from remoting.bodies.bodies import BrokerData, ClusterInfo, TopicRouteData, loads_fastjson
+from remoting.bodies.bodies import MASTER_ID, BrokerData, ClusterInfo, TopicRouteData, loads_fastjson
 from remoting.client import Connect, RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.configuration import ConfigError, parse_properties

@@ -8,9 +8,8 @@ from collections.abc import Iterable
 from message.names import is_retry_or_dlq_topic
 from mqclient.admin.admin_calls import AdminCalls, AdminError, at_each, leader_of, reader_of
 from mqclient.admin_results import QueueStatus, TopicGroup, TopicRouteRow, TopicStats
-from mqclient.route.topic_route import MASTER_ID
 from remoting.bodies import admin_bodies
-from remoting.bodies.bodies import TopicList
+from remoting.bodies.bodies import MASTER_ID, TopicList
 from remoting.bodies.topic_bodies import TopicConfig, TopicConfigSerializeWrapper
 from remoting.codes import RequestCode, ResponseCode
 from remoting.headers import admin_headers, headers

@@ -9,7 +9,8 @@ from mqclient.client_instance import ClientInstance
 from mqclient.consumer.allocate import AllocateStrategy
 from mqclient.errors import MQClientError
 from mqclient.message_queue import MessageQueue
-from mqclient.route.topic_route import MASTER_ID, TopicRoute
+from mqclient.route.topic_route import TopicRoute
+from remoting.bodies.bodies import MASTER_ID
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mqclient.message_queue import MessageQueue
-from remoting.bodies.bodies import TopicRouteData
+from remoting.bodies.bodies import MASTER_ID, TopicRouteData
 
-MASTER_ID = 0
 PERM_WRITE = 2
 PERM_READ = 4
 

@@ -30,12 +30,11 @@ from mqclient.errors import (
 from mqclient.loop_thread import LoopThread
 from mqclient.message_queue import MessageQueue
 from mqclient.route.route_table import RouteTable
-from mqclient.route.topic_route import MASTER_ID
 from pyspark_dledger.wire.message_options import Subscription
 from pyspark_dledger.wire.proof import LogBounds, Proof
 from pyspark_dledger.wire.queue_range import Queue
 from pyspark_dledger.wire.read_errors import ReadTimeoutError
-from remoting.bodies.bodies import ClusterInfo, ConsumerData, HeartbeatData, SubscriptionData
+from remoting.bodies.bodies import MASTER_ID, ClusterInfo, ConsumerData, HeartbeatData, SubscriptionData
 from remoting.client import RemotingClient
 from remoting.codes import ResponseCode
 

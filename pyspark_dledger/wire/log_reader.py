@@ -12,13 +12,13 @@ from types import TracebackType
 from typing import Final, Self
 
 from dledger.entry import ENTRY_HEADER_SIZE, RangeCorruptError, parse_header, verify_entries
-from pyspark_dledger.wire.blocking_connection import BlockingConnection
 from pyspark_dledger.wire.entry_offset import LogRange
 from pyspark_dledger.wire.entry_options import LogOptions
 from pyspark_dledger.wire.patience import NotNowError, Patience
 from pyspark_dledger.wire.proof import Proof
 from pyspark_dledger.wire.read_errors import DataLossError, LogRewrittenError, PullRefusedError
-from remoting.bodies.bodies import ClusterInfo
+from remoting.blocking_connection import BlockingConnection
+from remoting.bodies.bodies import MASTER_ID, ClusterInfo
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import RemotingBodyError, RemotingError, RemotingHeaderError
 from remoting.frame.command import RemotingCommand
@@ -29,7 +29,6 @@ from verify.log.entry_scan import Run, up_to
 _BYTES_MAX: Final = 1024 * 1024
 _TIMEOUT_S: Final = 10.0
 _CONNECT_TIMEOUT_S: Final = 3.0
-_MASTER_ID: Final = 0
 _REFUSED: Final = frozenset({ResponseCode.NO_PERMISSION, ResponseCode.REQUEST_CODE_NOT_SUPPORTED})
 
 
@@ -162,8 +161,8 @@ def member_addresses(options: LogOptions, broker: str) -> list[str]:
         if broker in table and table[broker].broker_addrs:
             members = sorted(table[broker].broker_addrs.items(), reverse=options.followers_first)
             # The leader is registered twice: as 0, and with an id of its own.
-            leader = table[broker].broker_addrs.get(_MASTER_ID)
-            return list(dict.fromkeys(at for number, at in members if number == _MASTER_ID or at != leader))
+            leader = table[broker].broker_addrs.get(MASTER_ID)
+            return list(dict.fromkeys(at for number, at in members if number == MASTER_ID or at != leader))
         troubles.append(f"{address} knows no broker {broker}")
     raise NotNowError("; ".join(troubles))
 

@@ -15,11 +15,11 @@ from typing import Final, NamedTuple, Self
 
 from message.names import AUTO_CREATE_TOPIC_KEY_TOPIC
 from message.tags import java_hash
-from pyspark_dledger.wire.blocking_connection import BlockingConnection
 from pyspark_dledger.wire.patience import NotNowError, Patience
 from pyspark_dledger.wire.queue_range import Queue
 from pyspark_dledger.wire.read_errors import SendRefusedError
 from pyspark_dledger.wire.topic_route import CONNECT_TIMEOUT_S, find_in_route, leaders_of
+from remoting.blocking_connection import BlockingConnection
 from remoting.bodies.bodies import TopicRouteData
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import RemotingError

@@ -14,12 +14,12 @@ from typing import Final, Self
 
 from message.record_layout import QUEUE_OFFSET_AT
 from message.sys_flag import pull_sys_flag
-from pyspark_dledger.wire.blocking_connection import BlockingConnection
 from pyspark_dledger.wire.message_options import PullOptions
 from pyspark_dledger.wire.patience import NotNowError, Patience
 from pyspark_dledger.wire.queue_range import Queue, QueueRange
 from pyspark_dledger.wire.read_errors import DataLossError, PullRefusedError
 from pyspark_dledger.wire.topic_route import CONNECT_TIMEOUT_S, find_in_route, leaders_of
+from remoting.blocking_connection import BlockingConnection
 from remoting.bodies.bodies import TopicRouteData
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import RemotingError, RemotingProtocolError

@@ -3,15 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from pyspark_dledger.wire.blocking_connection import BlockingConnection
 from pyspark_dledger.wire.patience import NotNowError
-from remoting.bodies.bodies import TopicRouteData
+from remoting.blocking_connection import BlockingConnection
+from remoting.bodies.bodies import MASTER_ID, TopicRouteData
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import RemotingBodyError, RemotingError
 
 CONNECT_TIMEOUT_S: Final = 3.0
 _ROUTE_TIMEOUT_S: Final = 3.0
-_MASTER_ID: Final = 0
 
 _Found = TypeVar("_Found")
 
@@ -40,7 +39,7 @@ def find_in_route(namesrv: Sequence[str], topic: str, find: Callable[[TopicRoute
 def leaders_of(route: TopicRouteData) -> dict[str, str]:
     """By name of the broker, the addresses of those that have a leader."""
     return {
-        broker.broker_name: broker.broker_addrs[_MASTER_ID]
+        broker.broker_name: broker.broker_addrs[MASTER_ID]
         for broker in route.broker_datas
-        if _MASTER_ID in broker.broker_addrs
+        if MASTER_ID in broker.broker_addrs
     }

@@ -8,7 +8,7 @@ bodies of older versions; times are milliseconds since the epoch.
 from __future__ import annotations
 
 from functools import cache
-from typing import Annotated, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 from msgspec import field
@@ -101,8 +101,11 @@ class QueueData(RemotingBody):
     topic_sys_flag: Int64 = 0
 
 
+MASTER_ID: Final = 0  # the broker id of the one that leads
+
+
 class BrokerData(RemotingBody):
-    """Addresses ("ip:port") of one broker group by broker id; id 0 is the master."""
+    """Addresses ("ip:port") of one broker group by broker id; MASTER_ID is the master."""
 
     cluster: str
     broker_name: str

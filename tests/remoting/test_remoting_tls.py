@@ -15,10 +15,12 @@ import uvloop
 from remoting_fakes import RecordingHandler, echo
 
 from remoting import first_bytes
+from remoting.blocking_connection import BlockingConnection
 from remoting.certificates import Authority
 from remoting.channel import Channel
 from remoting.client import RemotingClient
 from remoting.client_tls import ClientTls
+from remoting.codes import RequestCode
 from remoting.errors import RemotingConnectError
 from remoting.frame.command import RemotingCommand, request
 from remoting.server import RemotingServer
@@ -326,3 +328,36 @@ def test_a_trust_without_a_certificate_is_named(tmp_path: Path) -> None:
         ClientTls(trust_cert_path=f"{tmp_path}/empty")
     with pytest.raises(TlsError, match="gone has no certificate to trust: no such file"):
         ClientTls(trust_cert_path=f"{tmp_path}/gone")
+
+
+def test_a_blocking_connection_speaks_tls_and_signs_each_request(run: Run, certificates: Cluster) -> None:
+    tls = certificates.client().context
+
+    def sign(command: RemotingCommand) -> None:
+        command.ext_fields = {**command.ext_fields, "signed": command.ext_fields["number"]}
+
+    def ask(address: str) -> list[tuple[int, str]]:
+        with BlockingConnection(address, 10, tls, sign) as connection:
+            requests = [({"number": str(number)}, b"x" * 100_000) for number in range(3)]
+            opaques = connection.send_many(RequestCode.SEND_MESSAGE, requests)
+            answers = [connection.receive(10) for _ in opaques]
+        assert [answer.opaque for answer in answers] == opaques
+        return [(len(answer.body), answer.ext_fields["signed"]) for answer in answers]
+
+    async def check() -> None:
+        async with serving(certificates.server()) as server:
+            answers = await asyncio.to_thread(ask, f"127.0.0.1:{server.port}")
+        assert answers == [(100_000, "0"), (100_000, "1"), (100_000, "2")]
+
+    run(check())
+
+
+def test_a_blocking_connection_to_a_server_that_it_does_not_trust(run: Run, certificates: Cluster) -> None:
+    async def check() -> None:
+        async with serving(certificates.server()) as server:
+            with pytest.raises(RemotingConnectError, match="certificate verify failed"):
+                await asyncio.to_thread(
+                    BlockingConnection, f"127.0.0.1:{server.port}", 10, ClientTls().context
+                )
+
+    run(check())

@@ -24,6 +24,7 @@ from disk.disk import DiskError
 from message.errors import SubscriptionParseError
 from message.names import HIDDEN_TOPICS, TOOLS_CONSUMER_GROUP
 from message.tags import EXPRESSION_TYPE_TAG, SubscriptionData, build_subscription
+from remoting.bodies.bodies import MASTER_ID
 from remoting.codes import FAQ, RequestCode, ResponseCode
 from remoting.errors import RemotingHeaderError
 from remoting.frame.command import RemotingCommand, encode_response, encode_response_head
@@ -43,7 +44,6 @@ COMMIT_OFFSET_FLAG = 0x1
 SUSPEND_FLAG = 0x2
 SUBSCRIPTION_FLAG = 0x4
 
-MASTER_ID = 0
 
 _MOVED_IF_OFFSET = (GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, GetMessageStatus.NO_MESSAGE_IN_QUEUE)
 _CODES = {

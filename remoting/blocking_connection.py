@@ -1,13 +1,13 @@
-"""One connection of a worker to a broker or a NameServer: a blocking socket, and no event loop."""
+"""One connection to a broker or a NameServer by a blocking socket: for who has one thing to ask, or no event loop."""
 
 from __future__ import annotations
 
 import socket
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from remoting.address import parse_address
 from remoting.codes import RequestCode
@@ -20,6 +20,9 @@ from remoting.errors import (
 from remoting.frame.command import RemotingCommand, SerializeType, request
 from remoting.frame.connection import RemotingConnection
 
+if TYPE_CHECKING:
+    import ssl
+
 _READ_SIZE: Final = 1 << 20
 _OPAQUE_MAX: Final = 0x7FFFFFFF
 
@@ -27,16 +30,24 @@ _OPAQUE_MAX: Final = 0x7FFFFFFF
 class BlockingConnection:
     """Requests leave in their order, and `receive` gives the answers by their opaques. One thread uses it."""
 
-    def __init__(self, address: str, timeout_s: float) -> None:
-        """Connects. `timeout_s`: for that, and for each send. Raises RemotingConnectError."""
+    def __init__(
+        self,
+        address: str,
+        timeout_s: float,
+        tls: ssl.SSLContext | None = None,
+        sign: Callable[[RemotingCommand], None] | None = None,
+    ) -> None:
+        """Connects. `timeout_s`: for that, and for each send. `tls`: None for plaintext. `sign` is called with each
+        request before it leaves. Raises RemotingConnectError.
+        """
         self.address = address
         where = parse_address(address)
         try:
-            self._socket = socket.create_connection((where.host, where.port), timeout_s)
+            self._socket = _connect(where.host, where.port, timeout_s, tls)
         except OSError as error:
             raise RemotingConnectError(f"{address}: {error.strerror or error}") from error
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._timeout_s = timeout_s
+        self._sign = sign
         self._incoming = RemotingConnection()
         self._received: deque[RemotingCommand] = deque()
         self._opaque = 0
@@ -64,6 +75,8 @@ class BlockingConnection:
             self._opaque = opaque = (self._opaque + 1) & _OPAQUE_MAX
             opaques.append(opaque)
             command = request(code, dict(fields), body, opaque=opaque, serialize_type=SerializeType.ROCKETMQ)
+            if self._sign is not None:
+                self._sign(command)
             frames.append(command.encode())
         try:
             self._socket.settimeout(self._timeout_s)
@@ -107,3 +120,14 @@ class BlockingConnection:
         if not data:
             raise RemotingClosedError(f"{self.address}: the peer closed the connection")
         return data
+
+
+def _connect(host: str, port: int, timeout_s: float, tls: ssl.SSLContext | None) -> socket.socket:
+    """Raises OSError, of which kind those of TLS are."""
+    connected = socket.create_connection((host, port), timeout_s)
+    try:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connected if tls is None else tls.wrap_socket(connected, server_hostname=host)
+    except BaseException:
+        connected.close()
+        raise

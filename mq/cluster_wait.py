@@ -1,23 +1,26 @@
 """Waits until clients can send to a cluster.
 
-A module of its own because the client library takes longer to load than all else that starts a cluster needs: the
-processes start meanwhile.
+A module of its own because what asks takes longer to load than what starts a cluster: the processes start meanwhile.
+The client library with its event loop would take twice that time.
 """
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING, Final
 
 from mq.cluster import Cluster, ClusterError
-from mq.cluster_layout import ClusterLayout
-from mqclient.client_api import ClientApi
-from mqclient.connecting import tls_from_file
-from mqclient.errors import MQClientError
-from mqclient.route.topic_route import MASTER_ID
-from remoting.client import RemotingClient
+from remoting.blocking_connection import BlockingConnection
+from remoting.bodies.bodies import MASTER_ID, ClusterInfo
+from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import RemotingError
 
-POLL_INTERVAL_S = 0.01
+if TYPE_CHECKING:
+    import ssl
+
+POLL_INTERVAL_S: Final = 0.01
+_TIMEOUT_S: Final = 3.0
 
 
 def wait_serving(cluster: Cluster, timeout_s: float) -> None:
@@ -26,29 +29,36 @@ def wait_serving(cluster: Cluster, timeout_s: float) -> None:
     Asked there and not over HTTP: the first HTTP request makes a broker load its HTTP server, half of its memory.
     Raises ClusterError at the deadline.
     """
-    groups = {node.group for node in cluster.layout.nodes}
-    try:
-        asyncio.run(_wait_masters(cluster.layout, groups, timeout_s))
-    except TimeoutError:
-        logs = ", ".join(str(node.log_file) for node in cluster.layout.nodes)
-        raise ClusterError(f"not every group serves after {timeout_s:.0f} s; see {logs}") from None
+    layout = cluster.layout
+    tls = _tls_of(layout.client_tls_file) if layout.client_tls_file is not None else None
+    groups = {node.group for node in layout.nodes}
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        # The NameServer may not have started yet.
+        with (
+            contextlib.suppress(RemotingError),
+            BlockingConnection(layout.namesrv, _TIMEOUT_S, tls) as namesrv,
+        ):
+            while time.monotonic() < deadline:
+                if groups <= _masters(namesrv):
+                    return
+                time.sleep(POLL_INTERVAL_S)
+        time.sleep(POLL_INTERVAL_S)
+    logs = ", ".join(str(node.log_file) for node in layout.nodes)
+    raise ClusterError(f"not every group serves after {timeout_s:.0f} s; see {logs}")
 
 
-async def _wait_masters(layout: ClusterLayout, groups: set[str], timeout_s: float) -> None:
-    connect = tls_from_file(layout.client_tls_file) if layout.client_tls_file is not None else None
-    remoting = RemotingClient(connect=connect)
-    api = ClientApi(remoting)
-    try:
-        async with asyncio.timeout(timeout_s):
-            while not groups <= await _masters(api, layout.namesrv):  # noqa: ASYNC110, another process decides
-                await asyncio.sleep(POLL_INTERVAL_S)
-    finally:
-        await remoting.close()
+def _tls_of(file: str) -> ssl.SSLContext | None:
+    from remoting.tls_settings import client_tls_from_file  # most clusters are in plaintext
+
+    tls = client_tls_from_file(file)
+    return tls.context if tls is not None else None
 
 
-async def _masters(api: ClientApi, namesrv: str) -> set[str]:
-    try:
-        brokers = (await api.cluster_info(namesrv)).broker_addr_table
-    except (RemotingError, MQClientError):
+def _masters(namesrv: BlockingConnection) -> set[str]:
+    """Names of the groups that have one. Raises RemotingError."""
+    answer = namesrv.call(RequestCode.GET_BROKER_CLUSTER_INFO, {}, _TIMEOUT_S)
+    if answer.code != ResponseCode.SUCCESS:
         return set()
+    brokers = ClusterInfo.decode(answer.body).broker_addr_table
     return {name for name, broker in brokers.items() if MASTER_ID in broker.broker_addrs}

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pyspark_dledger.schema import SQL_TYPES
+from pyspark_dledger.schema import BODY, SQL_TYPES
 
 ARROW_TYPES: Final = {
     "string": pa.string(),
@@ -23,8 +23,10 @@ _BATCH_BODIES_SIZE: Final = 64 * 1024 * 1024
 INFLATED_AT_ONCE: Final = 64  # messages
 
 
-def arrow_schema(columns: Sequence[str]) -> pa.Schema:
-    return pa.schema([(name, ARROW_TYPES[SQL_TYPES[name]]) for name in columns])
+def arrow_schema(columns: Sequence[str], body_type: pa.DataType | None = None) -> pa.Schema:
+    """`body_type`: of the column `body`, where it is not bytes."""
+    types = {BODY.name: body_type} if body_type is not None else {}
+    return pa.schema([(name, types.get(name, ARROW_TYPES[SQL_TYPES[name]])) for name in columns])
 
 
 def as_column(name: str, values: Any) -> pa.Array:

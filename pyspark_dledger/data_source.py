@@ -28,6 +28,7 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
+from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
 from pyspark_dledger.entry_columns import Selection
@@ -37,7 +38,6 @@ from pyspark_dledger.option_values import OptionError, choice, listed, number
 from pyspark_dledger.schema import (
     BODY,
     COLUMN_NAMES,
-    MESSAGE_COLUMN_NAMES,
     WIRE_ENTRY_COLUMN_NAMES,
     check_names,
     ddl,
@@ -46,7 +46,7 @@ from pyspark_dledger.wire.common_options import view_of
 from pyspark_dledger.wire.entry_options import entry_options
 from pyspark_dledger.wire.entry_source import EntryReader as WireEntryReader
 from pyspark_dledger.wire.entry_source import EntryStreamReader
-from pyspark_dledger.wire.message_options import message_options
+from pyspark_dledger.wire.message_options import message_ddl, message_options
 from pyspark_dledger.wire.message_sink import MessageStreamWriter, MessageWriter, sink_options
 from pyspark_dledger.wire.message_source import MessageReader, MessageStreamReader
 from verify.log.data_file import Layout
@@ -122,15 +122,20 @@ class DledgerDataSource(DataSource):
 
     def schema(self) -> str:
         if "namesrv" in self.options:
-            known = MESSAGE_COLUMN_NAMES if view_of(self.options) == "messages" else WIRE_ENTRY_COLUMN_NAMES
+            if view_of(self.options) == "messages":
+                return message_ddl(self.options)
             named = self.options.get("columns")
-            return ddl(known if named is None else check_names(listed(named), known))
+            return ddl(
+                WIRE_ENTRY_COLUMN_NAMES
+                if named is None
+                else check_names(listed(named), WIRE_ENTRY_COLUMN_NAMES)
+            )
         return ddl(read_options(self.options).selection.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         # Whoever gave a schema of their own named the columns by it.
         if "namesrv" in self.options:
-            return _wire_reader(self.options, schema.fieldNames())
+            return _wire_reader(self.options, schema)
         options = read_options(self.options)
         selection = replace(options.selection, columns=check_names(schema.fieldNames()))
         options = replace(options, selection=selection)
@@ -141,7 +146,9 @@ class DledgerDataSource(DataSource):
             raise OptionError("a stream is read from a cluster: say namesrv=host:port, and which topics")
         names = schema.fieldNames()
         if view_of(self.options) == "messages":
-            return MessageStreamReader(message_options(self.options, names, is_stream=True))
+            return MessageStreamReader(
+                message_options(self.options, names, _body_type(schema), is_stream=True)
+            )
         return EntryStreamReader(entry_options(self.options, names, is_stream=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -153,10 +160,17 @@ class DledgerDataSource(DataSource):
         return MessageStreamWriter(sink_options(self.options, schema))
 
 
-def _wire_reader(options: Mapping[str, str], columns: Sequence[str]) -> DataSourceReader:
+def _wire_reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
+    names = schema.fieldNames()
     if view_of(options) == "messages":
-        return MessageReader(message_options(options, columns, is_stream=False))
-    return WireEntryReader(entry_options(options, columns, is_stream=False))
+        return MessageReader(message_options(options, names, _body_type(schema), is_stream=False))
+    return WireEntryReader(entry_options(options, names, is_stream=False))
+
+
+def _body_type(schema: StructType) -> pa.DataType | None:
+    if BODY.name not in schema.fieldNames():
+        return None
+    return to_arrow_type(schema[BODY.name].dataType, timezone="UTC")
 
 
 class EntryReader(DataSourceReader):

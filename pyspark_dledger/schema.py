@@ -102,7 +102,9 @@ COLUMN_NAMES: Final = tuple(column.name for column in COLUMNS)
 OF_MESSAGE: Final = frozenset(column.name for column in (*COLUMNS, BODY) if column.of_message)
 # Where a message of a queue was read, which its record does not say.
 BROKER: Final = Column("broker", "string", "name of the group of brokers that has the queue")
-SQL_TYPES: Final = {column.name: column.sql_type for column in (*COLUMNS, BROKER, BODY)}
+# Beside `body`, where a format of bodies is asked for.
+CORRUPT: Final = Column("_corrupt", "binary", "a body that is not of the format; `body` is null then")
+SQL_TYPES: Final = {column.name: column.sql_type for column in (*COLUMNS, BROKER, BODY, CORRUPT)}
 # Of the messages in queues: what says of an entry how it lies in a log is not among them.
 MESSAGE_COLUMN_NAMES: Final = (
     "topic",
@@ -133,6 +135,7 @@ def check_names(names: Iterable[str], known: Collection[str] = (*COLUMN_NAMES, B
     return checked
 
 
-def ddl(names: Iterable[str]) -> str:
+def ddl(names: Iterable[str], body_type: str = BODY.sql_type) -> str:
     """As Spark reads it."""
-    return ", ".join(f"`{name}` {SQL_TYPES[name]}" for name in names)
+    types = SQL_TYPES | {BODY.name: body_type}
+    return ", ".join(f"`{name}` {types[name]}" for name in names)

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,34 @@ def test_batch_begins_and_ends_at_times(spark: SparkSession, shared_namesrv: str
     assert sorted(places(before)) == bodies(0, 5)
     with pytest.raises(PySparkException, match="no message is at or after the time"):
         read(spark, shared_namesrv, subscribe="Times", startingTimestamp=str(at_ms + 10**9)).count()
+
+
+def test_bodies_are_values_by_a_schema_and_bad_ones_are_kept(
+    spark: SparkSession, shared_namesrv: str, tmp_path: Path
+) -> None:
+    make_topic(shared_namesrv, "Formats", queues=1)
+    good = [json.dumps({"id": number, "at": "2024-01-02T03:04:05Z"}).encode() for number in range(20)]
+    sent = [*good, b'{"id": "x"}', b"\xff"]
+    send_messages(shared_namesrv, (Message("Formats", body) for body in sent))
+    by_schema = {"bodyFormat": "json", "bodySchema": "id BIGINT NOT NULL, at TIMESTAMP, m MAP<STRING, INT>"}
+    frame = read(spark, shared_namesrv, subscribe="Formats", **by_schema)
+    found = rows(frame.selectExpr("body.id", "date_format(body.at, 'HH:mm') AS time", "_corrupt"))
+    assert [(row["id"], row["time"]) for row in found] == [(number, "03:04") for number in range(20)] + [
+        (None, None)
+    ] * 2
+    assert [row["_corrupt"] for row in found] == [None] * 20 + [b'{"id": "x"}', b"\xff"]
+    text = read(spark, shared_namesrv, subscribe="Formats", bodyFormat="utf8").orderBy("queue_offset")
+    assert [row["body"] for row in rows(text)] == [*(body.decode() for body in good), '{"id": "x"}', None]
+    with pytest.raises(PySparkException, match="the body at offset 20 is not as bodyFormat=json reads it"):
+        read(spark, shared_namesrv, subscribe="Formats", columns="body", **by_schema).count()
+    with pytest.raises(PySparkException, match=r"NONSENSE"):
+        read(spark, shared_namesrv, subscribe="Formats", bodyFormat="json", bodySchema="id NONSENSE")
+    stream = Stream(
+        spark, shared_namesrv, tmp_path, subscribe="Formats", startingOffsets="earliest",
+        columns="body,_corrupt", **by_schema,
+    )  # fmt: skip
+    assert sum(stream.run()) == 22
+    assert stream.read().where("body.id >= 10 AND _corrupt IS NULL").count() == 10
 
 
 def test_stream_goes_on_from_its_checkpoint(spark: SparkSession, shared_namesrv: str, tmp_path: Path) -> None:
@@ -325,13 +353,20 @@ def delete_topic(namesrv: str, topic: str) -> None:
 
 
 def send(namesrv: str, topic: str, numbers: list[bytes]) -> Places:
+    def message(body: bytes) -> Message:
+        tags = "odd" if int(body) % 2 else "even"
+        return Message(topic, body, tags=tags, keys=f"k{int(body)}")
+
+    return send_messages(namesrv, map(message, numbers))
+
+
+def send_messages(namesrv: str, messages: Iterable[Message]) -> Places:
     async def sent() -> Places:
         found = {}
         async with Producer(namesrv, "spark-tests") as producer:
-            for body in numbers:
-                tags = "odd" if int(body) % 2 else "even"
-                result = await producer.send(Message(topic, body, tags=tags, keys=f"k{int(body)}"))
-                found[body] = (result.message_queue.queue_id, result.queue_offset)
+            for message in messages:
+                result = await producer.send(message)
+                found[bytes(message.body)] = (result.message_queue.queue_id, result.queue_offset)
         return found
 
     return asyncio.run(sent())

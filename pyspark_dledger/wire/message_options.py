@@ -9,11 +9,20 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple
 
+import pyarrow as pa
+
 from message.errors import SubscriptionParseError
 from message.names import TOOLS_CONSUMER_GROUP, group_fault, topic_fault
 from message.tags import EXPRESSION_TYPE_SQL92, EXPRESSION_TYPE_TAG, SUB_ALL, build_subscription
 from pyspark_dledger.option_values import OptionError, choice, listed, number
-from pyspark_dledger.schema import MESSAGE_COLUMN_NAMES, check_names
+from pyspark_dledger.schema import BODY, CORRUPT, check_names, ddl
+from pyspark_dledger.wire.body_format import (
+    BodyFormat,
+    body_format,
+    body_sql_type,
+    format_name,
+    known_columns,
+)
 from pyspark_dledger.wire.common_options import POLL_TIMEOUT_MS, known_options, namesrv_addresses
 from pyspark_dledger.wire.planning import TaskSizes
 from pyspark_dledger.wire.queue_range import Queue, QueueJsonError, queues_from_json
@@ -24,6 +33,7 @@ OPTIONS: Final = (
     "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp",
     "maxOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition",
     "failOnDataLoss", "pollTimeoutMs", "consumerGroup", "tags", "sql", "columns", "body",
+    "bodyFormat", "bodySchema",
 )  # fmt: skip
 _OF_BATCHES: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _OF_STREAMS: Final = ("maxOffsetsPerTrigger",)
@@ -86,6 +96,7 @@ class MessageOptions:
     subscription: Subscription
     columns: tuple[str, ...]
     inflate: bool
+    body: BodyFormat
     starting: Bound
     ending: Bound
     # A time after the last message has no offset: the end stands for it, or it is an error.
@@ -94,15 +105,35 @@ class MessageOptions:
     sizes: TaskSizes
 
 
-def message_options(options: Mapping[str, str], columns: Sequence[str], *, is_stream: bool) -> MessageOptions:
-    """Of the options as Spark hands them over. Raises OptionError and SchemaError."""
+def message_ddl(options: Mapping[str, str]) -> str:
+    """The table that these options ask for, as Spark reads it. Raises OptionError and SchemaError."""
+    given = known_options(options, OPTIONS, (), is_stream=False)
+    known = known_columns(format_name(given))
+    names = check_names(listed(given["columns"]), known) if "columns" in given else known
+    return ddl(names, body_sql_type(given))
+
+
+def message_options(
+    options: Mapping[str, str],
+    columns: Sequence[str],
+    body_type: pa.DataType | None = None,
+    *,
+    is_stream: bool,
+) -> MessageOptions:
+    """Of the options as Spark hands them over. `body_type`: of the column `body` in its schema.
+
+    Raises OptionError and SchemaError.
+    """
     given = known_options(options, OPTIONS, _OF_BATCHES if is_stream else _OF_STREAMS, is_stream=is_stream)
+    if CORRUPT.name in columns and BODY.name not in columns:
+        raise OptionError(f"column {CORRUPT.name} has what column {BODY.name} cannot: ask for both")
     strategy = choice(given, "startingOffsetsByTimestampStrategy", ("error", "latest"))
     return MessageOptions(
         pull=_pull_options(given),
         subscription=_subscription(given),
-        columns=check_names(columns, MESSAGE_COLUMN_NAMES),
+        columns=check_names(columns, known_columns(format_name(given))),
         inflate=choice(given, "body", ("inflated", "stored")) == "inflated",
+        body=body_format(given, body_type),
         starting=_bound(given, "starting", Place(PlaceKind.LATEST if is_stream else PlaceKind.EARLIEST)),
         ending=_bound(given, "ending", Place(PlaceKind.LATEST)),
         late_time_is_latest=strategy == "latest",

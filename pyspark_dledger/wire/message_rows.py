@@ -7,7 +7,7 @@ missed elsewhere.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -25,11 +25,12 @@ from message.sys_flag import COMPRESSED_FLAG, INNER_BATCH_FLAG
 from message.tags import EXPRESSION_TYPE_TAG, build_subscription
 from pyspark_dledger.arrow_batches import INFLATED_AT_ONCE, arrow_schema, as_column, pieces
 from pyspark_dledger.message_columns import MessageColumns, Records, read
-from pyspark_dledger.schema import BODY, BROKER
+from pyspark_dledger.schema import BODY, BROKER, CORRUPT
+from pyspark_dledger.wire.body_format import BodyFormat
 from pyspark_dledger.wire.message_options import PullOptions
-from pyspark_dledger.wire.queue_range import QueueRange
+from pyspark_dledger.wire.queue_range import Queue, QueueRange
 from pyspark_dledger.wire.queue_reader import QueueReader
-from pyspark_dledger.wire.read_errors import MissingMessagesError
+from pyspark_dledger.wire.read_errors import CorruptBodyError, MissingMessagesError
 
 _BATCH_SIZE = 1024 * 1024  # bytes of records
 _BODY_CRC_MASK = 0x7FFFFFFF  # the highest bit is not stored
@@ -39,6 +40,7 @@ _BODY_CRC_MASK = 0x7FFFFFFF  # the highest bit is not stored
 class MessageSelection:
     columns: tuple[str, ...]
     inflate: bool  # bodies that were compressed by their clients
+    body: BodyFormat = field(default_factory=BodyFormat)
 
 
 def range_batches(
@@ -131,22 +133,38 @@ def _batches(
     arrays = {
         name: as_column(name, columns.column(name))
         for name in selection.columns
-        if name not in (BODY.name, BROKER.name)
+        if name not in (BODY.name, BROKER.name, CORRUPT.name)
     }
     count = len(records.numbers)
     if BROKER.name in selection.columns:
         arrays[BROKER.name] = pa.repeat(pa.scalar(part.queue.broker, pa.string()), count)
     wanted = _wanted(columns, options)
-    schema = arrow_schema(selection.columns)
+    schema = arrow_schema(selection.columns, selection.body.type)
     if BODY.name not in selection.columns:
         whole = pa.RecordBatch.from_arrays([arrays[name] for name in selection.columns], schema=schema)
         yield whole if wanted is None else whole.filter(wanted)
         return
     for start, bodies in pieces(_bodies(columns, inflate=selection.inflate)):
         piece = {name: array.slice(start, len(bodies)) for name, array in arrays.items()}
-        piece[BODY.name] = pa.array(bodies, pa.binary())
+        piece[BODY.name], piece[CORRUPT.name] = selection.body.columns(bodies)
+        chosen = None if wanted is None else wanted.slice(start, len(bodies))
+        if CORRUPT.name not in selection.columns:
+            offsets = columns.column("queue_offset").slice(start, len(bodies))
+            found = pa.table([piece[CORRUPT.name], offsets], ["body", "offset"])
+            _check_none_corrupt(found if chosen is None else found.filter(chosen), part.queue, selection.body)
         batch = pa.RecordBatch.from_arrays([piece[name] for name in selection.columns], schema=schema)
-        yield batch if wanted is None else batch.filter(wanted.slice(start, len(bodies)))
+        yield batch if chosen is None else batch.filter(chosen)
+
+
+def _check_none_corrupt(found: pa.Table, queue: Queue, body_format: BodyFormat) -> None:
+    """`found`: bodies that are not of the format, else null, with their offsets. Raises CorruptBodyError."""
+    bad = found.drop_null()
+    if bad.num_rows:
+        body, offset = (column[0].as_py() for column in bad.columns)
+        raise CorruptBodyError(
+            f"{queue}: the body at offset {offset} is not as bodyFormat={body_format.name} reads it: "
+            f"{body_format.fault(body)}. With `{CORRUPT.name}` among the columns such bodies are kept there"
+        )
 
 
 def _wanted(columns: MessageColumns, options: PullOptions) -> pa.Array | None:

@@ -42,7 +42,7 @@ class _RangeReader:
         if partition.value is None:
             return iter(())  # Spark's own, where nothing is to be read
         options = self.options
-        selection = MessageSelection(options.columns, options.inflate)
+        selection = MessageSelection(options.columns, options.inflate, options.body)
         return range_batches(partition.value, options.pull, selection)
 
     def _tasks(self, ranges: Sequence[QueueRange]) -> list[InputPartition]:

@@ -40,6 +40,10 @@ class LogRewrittenError(ReadError):
     """An entry that was committed has become another: what was read before belongs to another log."""
 
 
+class CorruptBodyError(ReadError):
+    """A body is not of the format, and no column was asked for to keep it."""
+
+
 class RowError(ReadError):
     """A row cannot be a message. The text says which row, and why."""
 

@@ -1,0 +1,175 @@
+"""Bodies as text and as values: whole or not at all, whatever producers have sent."""
+
+import datetime
+import pickle
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from answering import answering
+from socket_broker import QUEUE, SocketBroker, record
+
+from pyspark_dledger.option_values import OptionError
+from pyspark_dledger.schema import SchemaError
+from pyspark_dledger.wire.body_format import BodyFormat, body_format
+from pyspark_dledger.wire.message_options import PullOptions, message_ddl
+from pyspark_dledger.wire.message_rows import MessageSelection, range_batches
+from pyspark_dledger.wire.queue_range import QueueRange
+from pyspark_dledger.wire.read_errors import CorruptBodyError
+
+UTC = datetime.UTC
+ORDER = pa.struct(
+    [
+        pa.field("id", pa.int32(), nullable=False),
+        pa.field("name", pa.string()),
+        pa.field("lines", pa.list_(pa.struct([("sku", pa.string()), ("price", pa.decimal128(6, 2))]))),
+        pa.field("seen", pa.timestamp("us", "UTC")),
+        pa.field("day", pa.date32()),
+        pa.field("weights", pa.map_(pa.string(), pa.float64())),
+    ]
+)
+
+
+def of_json(*bodies: bytes | None, wanted: pa.DataType = ORDER) -> tuple[list[Any], list[Any]]:
+    column, corrupt = body_format({"bodyFormat": "json"}, wanted).columns(bodies)
+    assert column.type == wanted
+    return column.to_pylist(), corrupt.to_pylist()
+
+
+def test_text_is_utf8_and_what_is_none_is_kept() -> None:
+    column, corrupt = body_format({"bodyFormat": "utf8"}, pa.string()).columns(
+        [b"\xc3\xa9t\xc3\xa9", b"\xff", b""]
+    )
+    assert column.to_pylist() == ["été", None, ""]
+    assert corrupt.to_pylist() == [None, b"\xff", None]
+
+
+def test_json_is_read_by_the_schema() -> None:
+    body = (
+        b'{"id":7,"name":"n","lines":[{"sku":"a","price":1.5,"more":[1]},{}],"seen":"2024-01-02T03:04:05+01:00",'
+        b'"day":"2024-01-02","weights":{"x":1,"y":0.5},"not in the schema":{"a":[{}]}}'
+    )
+    ((row,), corrupt) = of_json(body)
+    assert corrupt == [None]
+    assert row == {
+        "id": 7,
+        "name": "n",
+        "lines": [{"sku": "a", "price": Decimal("1.50")}, {"sku": None, "price": None}],
+        "seen": datetime.datetime(2024, 1, 2, 2, 4, 5, tzinfo=UTC),
+        "day": datetime.date(2024, 1, 2),
+        "weights": [("x", 1.0), ("y", 0.5)],
+    }
+
+
+def test_what_may_be_null_may_be_missing() -> None:
+    rows, corrupt = of_json(b'{"id":1}', b'{"id":2,"name":null,"lines":null}')
+    assert [(row["id"], row["name"], row["lines"]) for row in rows] == [(1, None, None), (2, None, None)]
+    assert corrupt == [None, None]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b'"id"',
+        b"{",
+        b'{"id":1} {"id":2}',
+        b"{}",
+        b'{"id":null}',
+        b'{"id":"1"}',
+        b'{"id":1.5}',
+        b'{"id":3000000000}',
+        b'{"id":100000000000000000000000}',
+        b'{"id":1e400}',
+        b'{"id":NaN}',
+        b'{"id":1,"name":"\xff"}',
+        b'{"id":1,"name":"\\ud800"}',
+        b'{"id":1,"lines":[{"price":1.234}]}',
+        b'{"id":1,"lines":[{"price":"NaN"}]}',
+        b'{"id":1,"lines":[{"price":123456}]}',
+        b'{"id":1,"lines":[{"price":1e99999999}]}',
+        b'{"id":1,"seen":"2024-01-02T03:04:05"}',
+        b'{"id":1,"day":"2024-02-30"}',
+        b'{"id":1,"x":' + b"[" * 100_000,
+        b'{"id":1,"lines":' + b"[" * 100_000,
+    ],
+)
+def test_what_is_not_of_the_schema_is_kept_and_spoils_no_other_row(body: bytes) -> None:
+    rows, corrupt = of_json(b'{"id":1}', body, b'{"id":3}')
+    assert [row and row["id"] for row in rows] == [1, None, 3]
+    assert corrupt == [None, body, None]
+
+
+def test_format_goes_to_workers() -> None:
+    made = body_format({"bodyFormat": "json"}, ORDER)
+    assert pickle.loads(pickle.dumps(made)) == made
+
+
+def test_table_has_a_column_for_bad_bodies_only_where_bodies_have_a_format() -> None:
+    given = {"namesrv": "h:1", "subscribe": "T"}
+    assert message_ddl(given).endswith("`body` binary")
+    text = {**given, "bodyFormat": "UTF8"}
+    assert message_ddl(text).endswith("`body` string, `_corrupt` binary")
+    json = {**given, "bodyformat": "json", "bodyschema": "id BIGINT", "columns": "body, keys"}
+    assert message_ddl(json) == "`body` STRUCT<id BIGINT>, `keys` string"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"bodyFormat": "avro"}, "it is one of bytes, utf8, json"),
+        ({"bodyFormat": "json"}, "bodyFormat=json needs bodySchema, such as `id BIGINT NOT NULL"),
+        ({"bodySchema": "id INT"}, "bodySchema says what bodyFormat=json reads"),
+        ({"bodyFormat": "utf8", "body": "stored"}, "leave it out with bodyFormat=utf8"),
+        ({"columns": "_corrupt"}, "'_corrupt' is no column"),
+    ],
+)
+def test_refuses_what_nobody_can_mean(options: dict[str, str], said: str) -> None:
+    with pytest.raises((OptionError, SchemaError)) as raised:
+        message_ddl({"namesrv": "h:1", "subscribe": "T", **options})
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("json", pa.string()),
+        ("utf8", pa.binary()),
+        ("bytes", pa.string()),
+        ("json", pa.struct([("a", pa.duration("us"))])),
+        ("json", pa.struct([("a", pa.map_(pa.int32(), pa.int32()))])),
+    ],
+)
+def test_refuses_types_that_it_does_not_make(name: str, wanted: pa.DataType) -> None:
+    with pytest.raises(OptionError):
+        body_format({"bodyFormat": name}, wanted)
+
+
+def rows_of(broker: SocketBroker, wanted: BodyFormat, *columns: str, **options: Any) -> list[dict[str, Any]]:
+    with answering(broker.answer) as broker.address:
+        pull = PullOptions(namesrv=(broker.address,), timeout_ms=10_000, **options)
+        selection = MessageSelection(columns, inflate=True, body=wanted)
+        part = QueueRange(QUEUE, 0, len(broker.records))
+        return [row for batch in range_batches(part, pull, selection) for row in batch.to_pylist()]
+
+
+def test_bad_body_ends_a_read_that_has_no_column_for_it() -> None:
+    wanted = body_format({"bodyFormat": "json"}, pa.struct([("id", pa.int32())]))
+    records = [record(0, b'{"id":1}'), record(1, b'{"id":"a"}')]
+    assert rows_of(SocketBroker(records), wanted, "body", "_corrupt", "queue_offset") == [
+        {"body": {"id": 1}, "_corrupt": None, "queue_offset": 0},
+        {"body": None, "_corrupt": b'{"id":"a"}', "queue_offset": 1},
+    ]
+    said = r"queue 1 of T at g0: the body at offset 1 is not as bodyFormat=json reads it: Expected `int \| null`, got"
+    with pytest.raises(CorruptBodyError, match=said):
+        rows_of(SocketBroker(records), wanted, "body")
+
+
+def test_bad_body_that_the_filter_leaves_out_ends_nothing() -> None:
+    """«Aa» and «BB» have one hash, by which brokers filter."""
+    wanted = body_format({"bodyFormat": "utf8"}, pa.string())
+    records = [record(0, b"x", tags="Aa"), record(1, b"\xff", tags="BB")]
+    assert rows_of(SocketBroker(records), wanted, "body", expression="Aa") == [{"body": "x"}]

@@ -12,9 +12,10 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from running import ROOT
 
@@ -122,7 +123,7 @@ def environment(python: Python) -> Path:
     if python.path == Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable))):
         return Path(sys.executable)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    needed = project["dependencies"] + project["optional-dependencies"]["proxy"]
+    needed = project["dependencies"] + _of_extra(project, "proxy")
     mark = hashlib.sha256(f"{python.path} {python.version} {needed}".encode()).hexdigest()[:12]
     executable = ENVIRONMENTS / f"python-{python.version}-{mark}" / "bin" / "python"
     done_mark = executable.with_name("installed")
@@ -137,6 +138,18 @@ def environment(python: Python) -> Path:
                 raise PythonError(f"{python.path} cannot be set up: {(done.stderr or done.stdout)[-300:]}")
         done_mark.touch()
     return executable
+
+
+def _of_extra(project: Mapping[str, Any], extra: str) -> list[str]:
+    """What it asks for. An extra may ask for others of this project, which no registry has."""
+    needed: list[str] = []
+    for requirement in project["optional-dependencies"][extra]:
+        name, _, others = requirement.partition("[")
+        if name == project["name"]:
+            needed += (of for other in others.rstrip("]").split(",") for of in _of_extra(project, other))
+        else:
+            needed.append(requirement)
+    return needed
 
 
 def choose(wanted: Path | None) -> tuple[Path, Python, list[Python]]:

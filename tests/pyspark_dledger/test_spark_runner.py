@@ -21,9 +21,9 @@ from verify.validation import validate
 ROOT = Path(__file__).parent.parent.parent
 # They need Spark or Arrow; the last of them is the driver's.
 ABOUT_SPARK = {
-    "arrow_batches", "data_source", "entry_columns", "entry_rows", "entry_source", "message_columns", "message_rows",
-    "message_sink", "message_source", "progress_committer", "property_columns", "row_messages", "spark_runner",
-    "cluster_look",
+    "arrow_batches", "body_format", "data_source", "entry_columns", "entry_rows", "entry_source", "message_columns",
+    "message_options", "message_rows", "message_sink", "message_source", "progress_committer", "property_columns",
+    "queue_reader", "row_messages", "spark_runner", "cluster_look",
 }  # fmt: skip
 
 

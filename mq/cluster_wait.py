@@ -37,7 +37,7 @@ def wait_serving(cluster: Cluster, timeout_s: float) -> None:
         # The NameServer may not have started yet.
         with (
             contextlib.suppress(RemotingError),
-            BlockingConnection(layout.namesrv, _TIMEOUT_S, tls) as namesrv,
+            contextlib.closing(BlockingConnection(layout.namesrv, _TIMEOUT_S, tls)) as namesrv,
         ):
             while time.monotonic() < deadline:
                 if groups <= _masters(namesrv):

@@ -1,13 +1,12 @@
-"""One connection to a broker or a NameServer by a blocking socket: for who has one thing to ask, or no event loop."""
+"""One connection to a broker or a NameServer, by a blocking socket: for processes that run no event loop."""
 
 from __future__ import annotations
 
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from time import monotonic
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from remoting.address import parse_address
 from remoting.codes import RequestCode
@@ -30,16 +29,8 @@ _OPAQUE_MAX: Final = 0x7FFFFFFF
 class BlockingConnection:
     """Requests leave in their order, and `receive` gives the answers by their opaques. One thread uses it."""
 
-    def __init__(
-        self,
-        address: str,
-        timeout_s: float,
-        tls: ssl.SSLContext | None = None,
-        sign: Callable[[RemotingCommand], None] | None = None,
-    ) -> None:
-        """Connects. `timeout_s`: for that, and for each send. `tls`: None for plaintext. `sign` is called with each
-        request before it leaves. Raises RemotingConnectError.
-        """
+    def __init__(self, address: str, timeout_s: float, tls: ssl.SSLContext | None = None) -> None:
+        """Connects, in plaintext without `tls`. `timeout_s`: for that, and each send. Raises RemotingConnectError."""
         self.address = address
         where = parse_address(address)
         try:
@@ -47,18 +38,9 @@ class BlockingConnection:
         except OSError as error:
             raise RemotingConnectError(f"{address}: {error.strerror or error}") from error
         self._timeout_s = timeout_s
-        self._sign = sign
         self._incoming = RemotingConnection()
         self._received: deque[RemotingCommand] = deque()
         self._opaque = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self._socket.close()
@@ -75,8 +57,6 @@ class BlockingConnection:
             self._opaque = opaque = (self._opaque + 1) & _OPAQUE_MAX
             opaques.append(opaque)
             command = request(code, dict(fields), body, opaque=opaque, serialize_type=SerializeType.ROCKETMQ)
-            if self._sign is not None:
-                self._sign(command)
             frames.append(command.encode())
         try:
             self._socket.settimeout(self._timeout_s)

@@ -6,7 +6,7 @@ As message_source.py, which says what runs where; here an offset is an entry, wi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -44,7 +44,7 @@ class _LogRangeReader:
         options, task = self.options, partition.value
         selection = Selection(options.columns, topic=options.topic, inflate=options.inflate)
         place = Place("", task.group_uuid[:_UUID_SHOWN], "", broker=task.part.broker)
-        with LogReader(options.log, task) as reader:
+        with closing(LogReader(options.log, task)) as reader:
             for run in reader.runs():
                 yield from run_batches(run, place, selection)
 

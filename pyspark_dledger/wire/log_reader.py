@@ -7,9 +7,9 @@ first entry proves what was read before it, and the last one that the range is t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from dledger.entry import ENTRY_HEADER_SIZE, RangeCorruptError, parse_header, verify_entries
 from pyspark_dledger.wire.entry_offset import LogRange
@@ -54,14 +54,6 @@ class LogReader:
         self._connection: BlockingConnection | None = None
         self._turn = 0  # of the members
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._disconnect()
-
     def runs(self) -> Iterator[Run]:
         """Raises ReadError."""
         patience = Patience(self._options.timeout_ms)
@@ -71,7 +63,7 @@ class LogReader:
                 run = self._run()
             except (RemotingError, NotNowError, RangeCorruptError) as error:
                 # A member may be away, behind, or damaged: another one has the same entries.
-                self._disconnect()
+                self.close()
                 self._turn += 1
                 patience.pause(f"{self._where}: nothing came from entry {self._next} on", error)
                 continue
@@ -143,7 +135,8 @@ class LogReader:
             self._connection = BlockingConnection(members[self._turn % len(members)], _CONNECT_TIMEOUT_S)
         return self._connection
 
-    def _disconnect(self) -> None:
+    def close(self) -> None:
+        """What is asked next connects anew."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -168,7 +161,7 @@ def member_addresses(options: LogOptions, broker: str) -> list[str]:
 
 
 def _cluster_info(address: str) -> ClusterInfo:
-    with BlockingConnection(address, _CONNECT_TIMEOUT_S) as connection:
+    with closing(BlockingConnection(address, _CONNECT_TIMEOUT_S)) as connection:
         answer: RemotingCommand = connection.call(RequestCode.GET_BROKER_CLUSTER_INFO, {}, _TIMEOUT_S)
     if answer.code != ResponseCode.SUCCESS:
         raise NotNowError(f"{address} answers {answer.code} {answer.remark or ''}")

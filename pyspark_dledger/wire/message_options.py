@@ -25,6 +25,7 @@ from pyspark_dledger.wire.body_format import (
 )
 from pyspark_dledger.wire.common_options import POLL_TIMEOUT_MS, known_options, namesrv_addresses
 from pyspark_dledger.wire.planning import TaskSizes
+from pyspark_dledger.wire.pull_options import PullOptions
 from pyspark_dledger.wire.queue_range import Queue, QueueJsonError, queues_from_json
 
 OPTIONS: Final = (
@@ -72,22 +73,6 @@ class Subscription:
     topics: tuple[str, ...] = ()
     pattern: str = ""
     queues: tuple[Queue, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PullOptions:
-    """What a worker has to know to read a range of any queue."""
-
-    namesrv: tuple[str, ...]
-    consumer_group: str = TOOLS_CONSUMER_GROUP  # for access control: nothing is committed
-    expression: str = SUB_ALL
-    expression_type: str = EXPRESSION_TYPE_TAG
-    timeout_ms: int = POLL_TIMEOUT_MS  # without a message or an end
-    fail_on_data_loss: bool = True
-
-    @property
-    def wants_all(self) -> bool:
-        return self.expression == SUB_ALL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ missed elsewhere.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -27,7 +28,7 @@ from pyspark_dledger.arrow_batches import INFLATED_AT_ONCE, arrow_schema, as_col
 from pyspark_dledger.message_columns import MessageColumns, Records, read
 from pyspark_dledger.schema import BODY, BROKER, CORRUPT
 from pyspark_dledger.wire.body_format import BodyFormat
-from pyspark_dledger.wire.message_options import PullOptions
+from pyspark_dledger.wire.pull_options import PullOptions
 from pyspark_dledger.wire.queue_range import Queue, QueueRange
 from pyspark_dledger.wire.queue_reader import QueueReader
 from pyspark_dledger.wire.read_errors import CorruptBodyError, MissingMessagesError
@@ -49,7 +50,7 @@ def range_batches(
     """The rows of the range, in their order. Raises ReadError, MessageDecodeError."""
     last, count = part.start - 1, 0
     inflates = selection.inflate and BODY.name in selection.columns
-    with QueueReader(options, part) as reader:
+    with closing(QueueReader(options, part)) as reader:
         for buffer in _gathered(reader.records()):
             for records in _records(buffer, last + 1, part.end, inflates=inflates):
                 offsets = records.fixed("queue_offset").to_numpy(zero_copy_only=False)

@@ -10,8 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
-from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 from message.names import AUTO_CREATE_TOPIC_KEY_TOPIC
 from message.tags import java_hash
@@ -70,21 +69,13 @@ class Route(NamedTuple):
 
 
 class MessageSender:
-    """One task's. Use it as `with MessageSender(options) as sender`."""
+    """One task's. Whoever makes it closes it."""
 
     def __init__(self, options: SendOptions) -> None:
         self._options = options
         self._routes: dict[str, Route] = {}
         self._connections: dict[str, BlockingConnection] = {}
         self._turns = count()  # of queues
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._disconnect()
 
     def send(self, messages: Iterator[SinkMessage]) -> int:
         """Returns how many there were. Raises ReadTimeoutError, SendRefusedError."""
@@ -103,7 +94,7 @@ class MessageSender:
             if len(todo) < before:
                 patience.refresh()
             if todo:
-                self._disconnect()
+                self.close()
                 self._routes.clear()
                 patience.pause(f"topic {todo[0].topic}: no acknowledgement", trouble)
 
@@ -185,7 +176,8 @@ class MessageSender:
             connection = self._connections[address] = BlockingConnection(address, CONNECT_TIMEOUT_S)
         return connection
 
-    def _disconnect(self) -> None:
+    def close(self) -> None:
+        """What is asked next connects anew."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()

@@ -7,6 +7,7 @@ same ids if the plan is deterministic (docs/adr/0018 says how once is to be had)
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
@@ -86,7 +87,7 @@ def _sent(options: SinkOptions, task: TaskId, batches: Iterator[pa.RecordBatch])
             yield from row_messages(batch, options.topic, task, first)
             first += batch.num_rows
 
-    with MessageSender(options.send) as sender:
+    with closing(MessageSender(options.send)) as sender:
         return SentRows(sender.send(messages()))
 
 

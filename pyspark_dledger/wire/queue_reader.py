@@ -9,13 +9,12 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from message.record_layout import QUEUE_OFFSET_AT
 from message.sys_flag import pull_sys_flag
-from pyspark_dledger.wire.message_options import PullOptions
 from pyspark_dledger.wire.patience import NotNowError, Patience
+from pyspark_dledger.wire.pull_options import PullOptions
 from pyspark_dledger.wire.queue_range import Queue, QueueRange
 from pyspark_dledger.wire.read_errors import DataLossError, PullRefusedError
 from pyspark_dledger.wire.topic_route import CONNECT_TIMEOUT_S, find_in_route, leaders_of
@@ -71,14 +70,6 @@ class QueueReader:
             "bname": part.queue.broker,
         }
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._disconnect()
-
     def records(self) -> Iterator[bytes]:
         """Whole records, some at a time. A record may be a batch that begins before the range or ends after it.
 
@@ -90,7 +81,7 @@ class QueueReader:
             try:
                 records = self._taken(*self._next_answer())
             except (RemotingError, NotNowError) as error:
-                self._disconnect()
+                self.close()
                 patience.pause(f"{self._part.queue}: nothing came from offset {before} on", error)
                 continue
             if self._position > before:
@@ -203,7 +194,8 @@ class QueueReader:
             self._connection = BlockingConnection(address, CONNECT_TIMEOUT_S)
         return self._connection
 
-    def _disconnect(self) -> None:
+    def close(self) -> None:
+        """What is asked next connects anew."""
         self._under_way.clear()
         self._answers.clear()
         if self._connection is not None:

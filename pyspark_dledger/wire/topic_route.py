@@ -1,6 +1,7 @@
 """A topic's route, asked of NameServers by sockets that block."""
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import Final, TypeVar
 
 from pyspark_dledger.wire.patience import NotNowError
@@ -22,7 +23,7 @@ def find_in_route(namesrv: Sequence[str], topic: str, find: Callable[[TopicRoute
     troubles = []
     for address in namesrv:
         try:
-            with BlockingConnection(address, CONNECT_TIMEOUT_S) as connection:
+            with closing(BlockingConnection(address, CONNECT_TIMEOUT_S)) as connection:
                 answer = connection.call(
                     RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, _ROUTE_TIMEOUT_S
                 )

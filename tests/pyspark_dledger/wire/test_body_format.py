@@ -13,8 +13,9 @@ from socket_broker import QUEUE, SocketBroker, record
 from pyspark_dledger.option_values import OptionError
 from pyspark_dledger.schema import SchemaError
 from pyspark_dledger.wire.body_format import BodyFormat, body_format
-from pyspark_dledger.wire.message_options import PullOptions, message_ddl
+from pyspark_dledger.wire.message_options import message_ddl
 from pyspark_dledger.wire.message_rows import MessageSelection, range_batches
+from pyspark_dledger.wire.pull_options import PullOptions
 from pyspark_dledger.wire.queue_range import QueueRange
 from pyspark_dledger.wire.read_errors import CorruptBodyError
 

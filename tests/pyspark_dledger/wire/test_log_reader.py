@@ -1,7 +1,7 @@
 """A worker reads a range of a group's log from a broker: each entry once, proved, or an error that says why not."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,7 +74,7 @@ def task(broker: OneBroker, start: int, end: int) -> LogTask:
 
 
 def indexes(options: LogOptions, wanted: LogTask) -> list[int]:
-    with LogReader(options, wanted) as reader:
+    with closing(LogReader(options, wanted)) as reader:
         return [index for run in reader.runs() for index in range(run.first_index, run.last_index + 1)]
 
 

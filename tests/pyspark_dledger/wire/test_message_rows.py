@@ -13,8 +13,8 @@ from message.batch import BatchMessage, encode_batch
 from message.sys_flag import INNER_BATCH_FLAG, NEED_UNWRAP_FLAG
 from pyspark_dledger.schema import MESSAGE_COLUMN_NAMES
 from pyspark_dledger.wire import message_rows, patience
-from pyspark_dledger.wire.message_options import PullOptions
 from pyspark_dledger.wire.message_rows import MessageSelection, range_batches
+from pyspark_dledger.wire.pull_options import PullOptions
 from pyspark_dledger.wire.queue_range import QueueRange
 from pyspark_dledger.wire.read_errors import (
     DataLossError,

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 from answering import answering
@@ -73,7 +73,7 @@ def some(count: int, sharding_key: str = "") -> list[SinkMessage]:
 
 
 def sent(cluster: SendCluster, messages: list[SinkMessage], timeout_ms: int = 10_000) -> int:
-    with running(cluster) as options, MessageSender(options) as sender:
+    with running(cluster) as options, closing(MessageSender(options)) as sender:
         sender._options = SendOptions(options.namesrv, "p", timeout_ms)
         return sender.send(iter(messages))
 

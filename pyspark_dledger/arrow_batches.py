@@ -19,7 +19,7 @@ ARROW_TYPES: Final = {
     "map<string,string>": pa.map_(pa.string(), pa.string()),
 }
 # A message of a few KiB may inflate to 64 MiB; an Arrow column ends at 2 GiB, and a worker's memory before.
-_BATCH_BODIES_SIZE: Final = 64 * 1024 * 1024
+BATCH_BODIES_SIZE: Final = 64 * 1024 * 1024
 INFLATED_AT_ONCE: Final = 64  # messages
 
 
@@ -37,12 +37,12 @@ def as_column(name: str, values: Any) -> pa.Array:
     return values if values.type == wanted else values.cast(wanted)
 
 
-def pieces(bodies: Sequence[bytes | None]) -> Iterator[tuple[int, Sequence[bytes | None]]]:
-    """Consecutive bodies and the number of the first of them: as many as fit into a batch."""
+def pieces(bodies: Sequence[bytes | None], size_max: int) -> Iterator[tuple[int, Sequence[bytes | None]]]:
+    """Consecutive bodies and the number of the first of them: one, or as many as have up to `size_max` bytes."""
     start, size = 0, 0
     for number, body in enumerate(bodies):
         length = len(body or b"")
-        if number > start and size + length > _BATCH_BODIES_SIZE:
+        if number > start and size + length > size_max:
             yield start, bodies[start:number]
             start, size = number, 0
         size += length

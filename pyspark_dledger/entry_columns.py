@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from dledger.entry import EntryKind
 from message.record_arrays import gather
-from pyspark_dledger.arrow_batches import INFLATED_AT_ONCE, arrow_schema, as_column, pieces
+from pyspark_dledger.arrow_batches import BATCH_BODIES_SIZE, INFLATED_AT_ONCE, arrow_schema, as_column, pieces
 from pyspark_dledger.message_columns import MessageColumns, read
 from pyspark_dledger.schema import BODY, OF_MESSAGE
 from verify.findings import Kind
@@ -89,7 +89,7 @@ def _batches(rows: _Rows, selection: Selection) -> Iterator[pa.RecordBatch]:
     if BODY.name not in selection.columns:
         yield pa.RecordBatch.from_arrays(list(arrays.values()), schema=schema)
         return
-    for start, bodies in pieces(rows.messages.bodies(inflate=selection.inflate)):
+    for start, bodies in pieces(rows.messages.bodies(inflate=selection.inflate), BATCH_BODIES_SIZE):
         piece = {name: array.slice(start, len(bodies)) for name, array in arrays.items()}
         piece[BODY.name] = pa.array(bodies, pa.binary())
         yield pa.RecordBatch.from_arrays([piece[name] for name in selection.columns], schema=schema)

@@ -5,9 +5,11 @@ A body is of its format as a whole or not at all: one that is not is kept in the
 
 from __future__ import annotations
 
+import re
+from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import lru_cache
 from typing import Annotated, Any, Final, Required, TypedDict
@@ -15,6 +17,7 @@ from typing import Annotated, Any, Final, Required, TypedDict
 import msgspec
 import pyarrow as pa
 
+from pyspark_dledger.arrow_batches import BATCH_BODIES_SIZE
 from pyspark_dledger.option_values import OptionError, choice
 from pyspark_dledger.schema import CORRUPT, MESSAGE_COLUMN_NAMES
 
@@ -22,6 +25,8 @@ _FORMATS: Final = ("bytes", "utf8", "json")
 _ARROW_TYPES: Final = {"bytes": pa.binary(), "utf8": pa.string()}
 # What the decoders and Arrow raise: no JSON, other types, a number for which the type has no room, a nesting too deep.
 _BAD: Final = (ValueError, ArithmeticError, RecursionError, pa.ArrowException)
+# As Python's values JSON may take 50 times its bytes, before Arrow has it.
+_JSON_AT_ONCE_SIZE: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,11 @@ class BodyFormat:
             column = pa.array(values, self.type)
         return column, pa.array(corrupt, pa.binary())
 
+    @property
+    def at_once_size(self) -> int:
+        """Bytes of bodies that `columns` has room for. More than one body it need not be given at once."""
+        return _JSON_AT_ONCE_SIZE if self.name == "json" else BATCH_BODIES_SIZE
+
     def fault(self, body: bytes) -> str:
         """Why it is not of the format; empty if it is."""
         try:
@@ -78,7 +88,8 @@ def body_sql_type(given: Mapping[str, str]) -> str:
         columns = given.get("bodySchema", "").strip()
         if not columns:
             raise OptionError("bodyFormat=json needs bodySchema, such as `id BIGINT NOT NULL, name STRING`")
-        return f"STRUCT<{columns}>"
+        # Where Spark cannot read it, its error shows this text.
+        return f"STRUCT</* option bodySchema */ {columns}>"
     return {"bytes": "binary", "utf8": "string"}[name]
 
 
@@ -108,7 +119,7 @@ def _parser(body_format: BodyFormat) -> Callable[[bytes], Any]:
 @lru_cache(maxsize=8)
 def _json_decoder(body_type: pa.DataType) -> msgspec.json.Decoder[Any]:
     """Raises OptionError."""
-    return msgspec.json.Decoder(_json_type(body_type))
+    return msgspec.json.Decoder(_json_type(body_type), dec_hook=_read_as, float_hook=Decimal)
 
 
 def _json_type(wanted: pa.DataType) -> Any:
@@ -116,9 +127,12 @@ def _json_type(wanted: pa.DataType) -> Any:
     unless it says NOT NULL. Raises OptionError.
     """
     of, types = pa.types, _JSON_TYPES
-    if of.is_struct(wanted) and not any(field.metadata for field in wanted):  # which would be a VARIANT
+    if of.is_struct(wanted) and not any(_MARKS.intersection(field.metadata or ()) for field in wanted):
+        _check_names_differ([field.name for field in wanted])
         named = {
-            field.name: _or_null(field) if field.nullable else Required[_json_type(field.type)]
+            _found_by_msgspec(field.name): _or_null(field)
+            if field.nullable
+            else Required[_json_type(field.type)]
             for field in wanted
         }
         return TypedDict("Body", named, total=False)  # type: ignore[operator]
@@ -128,15 +142,34 @@ def _json_type(wanted: pa.DataType) -> Any:
         return dict[str, _or_null(wanted.item_field)]  # type: ignore[misc]
     if of.is_integer(wanted):
         return int
-    if of.is_floating(wanted):
+    if of.is_float32(wanted):
+        return Annotated[float, msgspec.Meta(gt=-_FLOAT_LIMIT, lt=_FLOAT_LIMIT)]
+    if of.is_float64(wanted):
         return float
     if of.is_decimal(wanted):
-        return Decimal
+        return _Number
     if of.is_timestamp(wanted):
-        return Annotated[datetime, msgspec.Meta(tz=wanted.tz is not None)]
+        return _Instant if wanted.tz is not None else Annotated[datetime, msgspec.Meta(tz=False)]
     if wanted in types:
         return types[wanted]
     raise OptionError(f"bodySchema: JSON is not read as {wanted}")
+
+
+def _check_names_differ(names: Sequence[str]) -> None:
+    """Raises OptionError. In Spark's expressions names have no case."""
+    seen: set[str] = set()
+    for name in names:
+        if name.lower() in seen:
+            raise OptionError(
+                f"bodySchema has the name {name!r} twice, and Spark tells no case of letters apart"
+            )
+        seen.add(name.lower())
+
+
+def _found_by_msgspec(name: str) -> str:
+    """msgspec compares names in UTF-8, and never finds one whose str object was not encoded before."""
+    msgspec.json.encode(name)
+    return name
 
 
 def _or_null(child: pa.Field) -> Any:
@@ -144,6 +177,33 @@ def _or_null(child: pa.Field) -> Any:
     return found | None if child.nullable else found
 
 
+class _Number(ABC):  # noqa: B024 (its class is registered)
+    """A JSON number, or a string with one, as producers send what must not lose digits. Becomes a Decimal."""
+
+
+class _Instant(ABC):  # noqa: B024 (its class is registered)
+    """A string as RFC 3339 writes it, with its zone. Becomes a datetime in UTC, whose year is 1 to 9999 there too."""
+
+
+_Number.register(Decimal)
+_Instant.register(datetime)
+
+
+def _read_as(wanted: type, value: Any) -> Any:
+    """What msgspec calls for the two above. Raises ValueError, OverflowError."""
+    if wanted is _Instant:
+        return msgspec.convert(value, _WITH_ZONE).astimezone(UTC)
+    is_number = isinstance(value, int | Decimal) and not isinstance(value, bool)
+    if is_number or (isinstance(value, str) and _NUMBER.fullmatch(value)):
+        return Decimal(value)
+    raise ValueError("Expected a number")
+
+
+_WITH_ZONE: Final = Annotated[datetime, msgspec.Meta(tz=True)]
+_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_FLOAT_LIMIT: Final = 2.0**128 - 2.0**103  # from here on Arrow makes infinity of a FLOAT
+# Metadata of a field by which Arrow's struct is one of Spark's own types. A column's comment is metadata, too.
+_MARKS: Final = frozenset({b"variant", b"geometry", b"geography"})
 _JSON_TYPES: Final = {
     pa.string(): str,
     pa.bool_(): bool,

@@ -145,7 +145,8 @@ def _batches(
         whole = pa.RecordBatch.from_arrays([arrays[name] for name in selection.columns], schema=schema)
         yield whole if wanted is None else whole.filter(wanted)
         return
-    for start, bodies in pieces(_bodies(columns, inflate=selection.inflate)):
+    all_bodies = _bodies(columns, inflate=selection.inflate)
+    for start, bodies in pieces(all_bodies, selection.body.at_once_size):
         piece = {name: array.slice(start, len(bodies)) for name, array in arrays.items()}
         piece[BODY.name], piece[CORRUPT.name] = selection.body.columns(bodies)
         chosen = None if wanted is None else wanted.slice(start, len(bodies))

@@ -9,6 +9,7 @@ import pytest
 from entry_rows_store import make_log
 from golden_message import INFLATABLE, said
 from golden_store import DLEDGER_STORE, NODES, SINGLE_STORES, expected
+from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
 
 from message.sys_flag import COMPRESSED_FLAG, clear_compressed_flag, compression_type
@@ -221,3 +222,9 @@ def test_options_that_cannot_be_meant_are_refused(options: dict[str, str], text:
 def test_columns_that_do_not_exist_are_refused_with_those_that_do() -> None:
     with pytest.raises(SchemaError, match="'indx' is no column: columns are replica, group"):
         read_options({"path": "d", "columns": "indx"})
+
+
+def test_columns_that_spark_cannot_read_are_told_by_their_option(spark: SparkSession) -> None:
+    options = {"namesrv": "127.0.0.1:9", "subscribe": "T", "bodyFormat": "json", "bodySchema": "id BIGIN"}
+    with pytest.raises(ParseException, match=r"option bodySchema \*/ id BIGIN>"):
+        spark.read.format("dledger").options(**options).load()

@@ -186,7 +186,7 @@ def test_bodies_are_inflated_on_request_and_null_where_they_cannot_be() -> None:
 
 
 def test_bodies_that_inflate_beyond_a_batch_make_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyspark_dledger.arrow_batches._BATCH_BODIES_SIZE", 1000)
+    monkeypatch.setattr("pyspark_dledger.entry_columns.BATCH_BODIES_SIZE", 1000)
     compressed = zlib.compress(b"x" * 600)
     run = run_of([made_record(number, 0, body=compressed, sys_flag=COMPRESSED_FLAG) for number in range(3)])
     batches = list(run_batches(run, PLACE, Selection(("index", "body"), inflate=True)))

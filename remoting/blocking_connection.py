@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from remoting.address import parse_address
+from remoting.address import AddressError, parse_address
 from remoting.codes import RequestCode
 from remoting.errors import (
     RemotingClosedError,
@@ -32,11 +32,13 @@ class BlockingConnection:
     def __init__(self, address: str, timeout_s: float, tls: ssl.SSLContext | None = None) -> None:
         """Connects, in plaintext without `tls`. `timeout_s`: for that, and each send. Raises RemotingConnectError."""
         self.address = address
-        where = parse_address(address)
         try:
+            where = parse_address(address)
             self._socket = _connect(where.host, where.port, timeout_s, tls)
         except OSError as error:
             raise RemotingConnectError(f"{address}: {error.strerror or error}") from error
+        except AddressError as error:
+            raise RemotingConnectError(str(error)) from error
         self._timeout_s = timeout_s
         self._incoming = RemotingConnection()
         self._received: deque[RemotingCommand] = deque()
@@ -74,6 +76,8 @@ class BlockingConnection:
         """
         until = monotonic() + timeout_s
         while not self._received:
+            if monotonic() >= until:  # a peer may send for ever what is no answer
+                raise RemotingTimeoutError(f"{self.address}: no answer in time")
             commands = self._incoming.receive_data(self._read(until - monotonic()))
             if self._incoming.bad_headers:
                 raise RemotingProtocolError(f"{self.address}: {self._incoming.bad_headers[0].reason}")

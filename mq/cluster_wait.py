@@ -37,10 +37,10 @@ def wait_serving(cluster: Cluster, timeout_s: float) -> None:
         # The NameServer may not have started yet.
         with (
             contextlib.suppress(RemotingError),
-            contextlib.closing(BlockingConnection(layout.namesrv, _TIMEOUT_S, tls)) as namesrv,
+            contextlib.closing(BlockingConnection(layout.namesrv, _until(deadline), tls)) as namesrv,
         ):
             while time.monotonic() < deadline:
-                if groups <= _masters(namesrv):
+                if groups <= _masters(namesrv, _until(deadline)):
                     return
                 time.sleep(POLL_INTERVAL_S)
         time.sleep(POLL_INTERVAL_S)
@@ -55,9 +55,13 @@ def _tls_of(file: str) -> ssl.SSLContext | None:
     return tls.context if tls is not None else None
 
 
-def _masters(namesrv: BlockingConnection) -> set[str]:
+def _until(deadline: float) -> float:
+    return min(_TIMEOUT_S, max(deadline - time.monotonic(), POLL_INTERVAL_S))
+
+
+def _masters(namesrv: BlockingConnection, timeout_s: float) -> set[str]:
     """Names of the groups that have one. Raises RemotingError."""
-    answer = namesrv.call(RequestCode.GET_BROKER_CLUSTER_INFO, {}, _TIMEOUT_S)
+    answer = namesrv.call(RequestCode.GET_BROKER_CLUSTER_INFO, {}, timeout_s)
     if answer.code != ResponseCode.SUCCESS:
         return set()
     brokers = ClusterInfo.decode(answer.body).broker_addr_table

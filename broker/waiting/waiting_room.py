@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -22,6 +22,8 @@ from store.layout.consume_queue_unit import CQ_UNIT
 CHECK_INTERVAL_MS = 5000
 # Of more messages at once none is looked at for those that wait: their pulls do it, in turns.
 RECORDS_LOOKED_AT_MAX = 16
+WAITING_MAX: Final = 100_000
+WAITING_OF_CHANNEL_MAX: Final = 8192  # a consumer has one for each queue of its topics
 
 QueueKey = tuple[str, int]  # topic, queue id
 
@@ -40,7 +42,9 @@ class WaitingRequest(msgspec.Struct):
 
 
 class WaitingRoom:
-    """Invariant: a request leaves the table exactly once, with a call of its `wake` or with its channel's end."""
+    """Invariants: a request leaves the table exactly once, with a call of its `wake` or with its channel's end.
+    `_counts` has the number of requests of each channel that has any.
+    """
 
     def __init__(
         self, max_offset: Callable[[str, int], int], look_message_by_offset: Callable[[int], bytes | None]
@@ -49,11 +53,13 @@ class WaitingRoom:
         self._max_offset = max_offset
         self._look_message_by_offset = look_message_by_offset
         self._waiting: dict[QueueKey, list[WaitingRequest]] = {}
+        self._counts: dict[int, int] = {}  # by channel
+        self._count = 0
         self._next_check_ms = 0
         self._next_expiry_ms: int | None = None
 
     def __len__(self) -> int:
-        return sum(map(len, self._waiting.values()))
+        return self._count
 
     @property
     def is_empty(self) -> bool:
@@ -64,8 +70,15 @@ class WaitingRoom:
         """When the first request expires, at the earliest; None: none waits."""
         return self._next_expiry_ms
 
+    def has_room(self, channel: ClientChannel) -> bool:
+        """Whether one more request of this channel may be held. One that may not is answered with what there is."""
+        return self._count < WAITING_MAX and self._counts.get(channel.id, 0) < WAITING_OF_CHANNEL_MAX
+
     def hold(self, topic: str, queue_id: int, request: WaitingRequest) -> None:
         self._waiting.setdefault((topic, queue_id), []).append(request)
+        channel_id = request.channel.id
+        self._counts[channel_id] = self._counts.get(channel_id, 0) + 1
+        self._count += 1
         until = request.suspend_until_ms
         if self._next_expiry_ms is None or until < self._next_expiry_ms:
             self._next_expiry_ms = until
@@ -87,7 +100,7 @@ class WaitingRoom:
                 else:
                     kept.append(request)
             self._keep(key, kept)
-        _wake_all(woken, now_ms)
+        self._wake_all(woken, now_ms)
 
     def tick(self, now_ms: int) -> None:
         """Wakes what has expired, and every 5 s whatever has messages to look at, wanted ones or not."""
@@ -112,19 +125,23 @@ class WaitingRoom:
             until = min(request.suspend_until_ms for request in requests)
             if self._next_expiry_ms is None or until < self._next_expiry_ms:
                 self._next_expiry_ms = until
-        _wake_all(woken, now_ms)
+        self._wake_all(woken, now_ms)
 
     def wake_queue(self, topic: str, queue_id: int, now_ms: int) -> None:
         """A group's offset was reset: its clients should hear of it now."""
-        _wake_all(self._waiting.pop((topic, queue_id), []), now_ms)
+        self._wake_all(self._waiting.pop((topic, queue_id), []), now_ms)
 
     def wake_all(self, now_ms: int) -> None:
         """The role changed or the broker stops: clients that wait must look elsewhere."""
         waiting, self._waiting = self._waiting, {}
         self._next_expiry_ms = None
-        _wake_all([request for requests in waiting.values() for request in requests], now_ms)
+        self._wake_all([request for requests in waiting.values() for request in requests], now_ms)
 
     def channel_closed(self, channel_id: int) -> None:
+        count = self._counts.pop(channel_id, 0)
+        if not count:
+            return
+        self._count -= count
         for key, requests in list(self._waiting.items()):
             self._keep(key, [request for request in requests if request.channel.id != channel_id])
 
@@ -133,6 +150,20 @@ class WaitingRoom:
             self._waiting[key] = requests
         else:
             del self._waiting[key]
+
+    def _wake_all(self, woken: Iterable[WaitingRequest], now_ms: int) -> None:
+        """Those that have left the table."""
+        by_kind: dict[Wake, list[Any]] = {}
+        for waiting in woken:
+            channel_id = waiting.channel.id
+            self._count -= 1
+            if (count := self._counts[channel_id] - 1) == 0:
+                del self._counts[channel_id]
+            else:
+                self._counts[channel_id] = count
+            by_kind.setdefault(waiting.wake, []).append(waiting.request)
+        for wake, requests in by_kind.items():
+            wake(requests, now_ms)
 
 
 class Arrivals:
@@ -170,11 +201,3 @@ class Arrivals:
                 return None
             records.append(record)
         return records
-
-
-def _wake_all(woken: Iterable[WaitingRequest], now_ms: int) -> None:
-    by_kind: dict[Wake, list[Any]] = {}
-    for waiting in woken:
-        by_kind.setdefault(waiting.wake, []).append(waiting.request)
-    for wake, requests in by_kind.items():
-        wake(requests, now_ms)

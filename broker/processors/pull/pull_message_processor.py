@@ -159,7 +159,12 @@ class PullMessageProcessor:
             suggested = self._suggested_broker(result, group)
             if not self._store.serving:
                 code = self._code_of_follower(code, result, header.queue_offset)
-        if code == ResponseCode.PULL_NOT_FOUND and is_first and header.sys_flag & SUSPEND_FLAG:
+        if (
+            code == ResponseCode.PULL_NOT_FOUND
+            and is_first
+            and header.sys_flag & SUSPEND_FLAG
+            and self._waiting_room.has_room(channel)
+        ):
             hold_ms = header.suspend_timeout_millis
             if not self.config.long_polling_enable:
                 hold_ms = self.config.short_polling_time_ms

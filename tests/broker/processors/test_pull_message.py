@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from one_broker import OneBroker, RecordingChannel, pull_fields, send_fields
 
+from broker.waiting import waiting_room
 from message.decoder import decode_messages
 from remoting.bodies.admin_bodies import GroupForbidden
 from remoting.bodies.bodies import ConsumerData, HeartbeatData, SubscriptionData
@@ -314,6 +315,29 @@ def test_a_closed_channel_holds_nothing(broker: OneBroker) -> None:
     fill(broker, 1)
     assert channel.received == []
     assert broker.channel.response_to(kept.opaque) is not None
+
+
+def test_above_the_limit_a_pull_is_answered_at_once_until_others_have_left(
+    broker: OneBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting_room, "WAITING_MAX", 3)
+    monkeypatch.setattr(waiting_room, "WAITING_OF_CHANNEL_MAX", 2)
+    fill(broker, 1)
+    flooding, other, late = (RecordingChannel(number, f"127.0.0.1:5000{number}") for number in (7, 8, 9))
+    flood = [broker.new_request(PULL, pull_fields("T", 0, 1, sysFlag=SUSPEND)) for _ in range(3)]
+    broker.receive(flood, flooding)
+    assert [answer.code for answer in flooding.received] == [ResponseCode.PULL_NOT_FOUND], "two are held"
+    hold(broker, 1, other)
+    refused = broker.new_request(PULL, pull_fields("T", 0, 1, sysFlag=SUSPEND))
+    broker.receive([refused], late)
+    answer = late.response_to(refused.opaque)
+    assert answer is not None
+    assert answer.code == ResponseCode.PULL_NOT_FOUND, "three are held of all"
+    broker.controller.pipeline.channel_closed(flooding)
+    hold(broker, 1, late)
+    fill(broker, 1)
+    assert [c.code for channel in (other, late) for c in channel.received[-1:]] == [ResponseCode.SUCCESS] * 2
+    assert len(broker.controller.waiting_room) == 0
 
 
 def test_a_follower_holds_no_pull_that_it_would_refuse(tmp_path: Path) -> None:

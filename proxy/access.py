@@ -167,6 +167,12 @@ class Access:
         return _leaders_first(broker.broker_addrs for broker in info.broker_addr_table.values())
 
 
+def username_of(call: Call) -> str:
+    """Whom the call names as its user, who is proved only by Access.check(); empty where it names nobody."""
+    username = _credentials_of(call).get("Credential", "").partition("/")[0]
+    return username if len(username) <= NAME_LENGTH_MAX else ""
+
+
 def signature_of(call: Call) -> Signature:
     """Raises StatusError, in RocketMQ's words, for a call whose metadata has none."""
     header, date_time = call.metadata.get(AUTHORIZATION, ""), call.metadata.get(DATE_TIME, "")
@@ -174,10 +180,7 @@ def signature_of(call: Call) -> Signature:
         raise _unauthorized("username cannot be null.")
     if not date_time:
         raise _unauthorized("datetime is null.")
-    pairs: dict[str, str] = {}
-    for item in header.partition(" ")[2].split(","):
-        key, _, value = item.strip().partition("=")
-        pairs.setdefault(key, value)
+    pairs = _credentials_of(call)
     try:
         proof = base64.b64encode(bytes.fromhex(pairs.get("Signature", ""))).decode()
     except ValueError:
@@ -186,6 +189,15 @@ def signature_of(call: Call) -> Signature:
     if len(username) + len(date_time) + len(proof) > NAME_LENGTH_MAX:
         raise _unauthorized("check signature failed.")  # what is kept is bounded
     return Signature(username, date_time, proof)
+
+
+def _credentials_of(call: Call) -> dict[str, str]:
+    """`Credential=…, Signature=…` behind the name of the algorithm; the first of each counts."""
+    pairs: dict[str, str] = {}
+    for item in call.metadata.get(AUTHORIZATION, "").partition(" ")[2].split(","):
+        key, _, value = item.strip().partition("=")
+        pairs.setdefault(key, value)
+    return pairs
 
 
 def _unauthorized(message: str) -> StatusError:

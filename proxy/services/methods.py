@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from mqclient.errors import MQClientError
+from proxy.access import username_of
 from proxy.grpc.call import Call, CallClosed, GrpcError, GrpcStatus, Handler
 from proxy.messages.request_size import is_larger_besides_bodies
 from proxy.protocol.definition import Code
@@ -40,14 +41,17 @@ Check = Callable[[RequestT, Call], Awaitable[None]]
 
 
 def client_id_of(call: Call) -> str:
-    """Return the client's id. Raises StatusError if it is missing, or too long to be kept."""
+    """Return the client's id, behind the name of its user if it has one: so nobody ends, or takes over, what another
+    user's client has here. Raises StatusError if the id is missing, or too long to be kept.
+    """
     client_id = call.metadata.get(CLIENT_ID, "")
     if not client_id.strip():
         raise StatusError(Code.CLIENT_ID_REQUIRED, f"client id cannot be empty: send the header {CLIENT_ID}")
     if len(client_id) > CLIENT_ID_LENGTH_MAX:
         message = f"client id has {len(client_id)} characters, {CLIENT_ID_LENGTH_MAX} are allowed"
         raise StatusError(Code.BAD_REQUEST, message)
-    return client_id
+    username = username_of(call)
+    return f"{username}/{client_id}" if username else client_id
 
 
 def check_count(count: int, what: str) -> None:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 from fake_call import FakeCall, answer
 from fake_group import FakeGroup
+from google.protobuf.message import Message
 from proxy_group import producer_settings, proxying, run
 
 from proxy.grpc.call import GrpcError, GrpcStatus
@@ -237,6 +238,31 @@ def test_a_client_that_ends_is_forgotten() -> None:
             assert proxy.sessions.get("c1") is None
 
     run(story())
+
+
+def test_nobody_ends_the_client_of_another_user() -> None:
+    async def story() -> None:
+        async with proxying(NOWHERE) as proxy:
+            handlers, told = proxy.handlers, []
+            request = NotifyClientTerminationRequest()
+            request.group.name = "g"
+            await handlers[SERVICE + "Heartbeat"](
+                of_user("alice", HeartbeatRequest(client_type=ClientType.PRODUCER), "Heartbeat")
+            )
+            for username in ("mallory", "alice"):
+                await handlers[SERVICE + "NotifyClientTermination"](
+                    of_user(username, request, "NotifyClientTermination")
+                )
+                told.append(proxy.sessions.get("alice/c1") is not None)
+            assert told == [True, False]
+
+    run(story())
+
+
+def of_user(username: str, request: Message, name: str) -> FakeCall:
+    """A call of the client `c1`; whether it is this user's is looked at elsewhere."""
+    header = f"MQv2-HMAC-SHA1 Credential={username}//Rocketmq, SignedHeaders=x-mq-date-time, Signature=00"
+    return FakeCall(request, name=name, metadata={"authorization": header})
 
 
 def test_a_proxy_that_stops_has_clients_open_their_streams_elsewhere() -> None:

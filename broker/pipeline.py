@@ -19,6 +19,7 @@ from broker.registry import BatchHandler, BatchRequestType, Lane, RequestType
 from disk.disk import DiskError
 from remoting.bodies.bodies import RemotingBody
 from remoting.codes import ResponseCode
+from remoting.connection_limits import ADMITTED
 from remoting.errors import RemotingError, RemotingHeaderError
 from remoting.frame.command import RemotingCommand
 from remoting.headers import headers
@@ -133,6 +134,7 @@ class RequestPipeline:
         row = self.batch_types[command.code]
         try:
             sender = self._access.sender_of(command, channel.remote_address)
+            channel.attributes[ADMITTED] = True
             if self._access.reads_headers:
                 header = headers.decode(row.header, command.ext_fields)
                 self._access.check(command.code, row.needs, False, sender, header, None)
@@ -159,6 +161,7 @@ class RequestPipeline:
             else:
                 try:
                     sender = self._access.sender_of(command, channel.remote_address)
+                    channel.attributes[ADMITTED] = True
                     if request_type.is_noted:
                         note_operator_request(command, channel.remote_address)
                     self._admit(request_type, command, channel, answers, sender, now_ms)

@@ -10,8 +10,10 @@ import argparse
 import errno
 import gc
 import logging
+import resource
 import sys
 from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import uvloop
@@ -257,11 +259,19 @@ def _set_up(program: str, warnings: Sequence[str], to_print: Mapping[str, str] |
         log.warning("%s: %s", program, warning)
 
 
+def _raise_open_files() -> None:
+    """To what this user may have, as a JVM does: many machines give a process 1,024 unless it asks for more."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def _run(program: str, server: Coroutine[Any, Any, None], path_key: str) -> None:
     """`path_key`: of the setting that says where the server writes."""
     # What is loaded by now stays for good: a full collection that looked at all of it would hold up every send.
     gc.freeze()
     gc.enable()
+    _raise_open_files()
     try:
         uvloop.run(server)
     except KeyboardInterrupt:

@@ -14,6 +14,7 @@ from namesrv.namesrv_config import NamesrvConfig, shown_settings
 from namesrv.processor import NamesrvProcessor
 from namesrv.route_info_manager import RouteInfoManager
 from remoting.address import join
+from remoting.connection_limits import ADMISSION_SECONDS
 from remoting.errors import RemotingBodyError
 from remoting.frame.command import RemotingCommand
 from remoting.security_switches import open_warning
@@ -40,6 +41,8 @@ class Namesrv:
             config.bind_address,
             config.listen_port,
             idle_seconds=config.server_channel_max_idle_time_seconds,
+            connections_max=config.max_connections,
+            admission_seconds=ADMISSION_SECONDS if config.authentication_enabled else 0.0,
             tls=server_tls(config.tls),
         )
         self._processor = NamesrvProcessor(

@@ -24,6 +24,7 @@ from remoting.configuration import (
     whole_number,
     words,
 )
+from remoting.connection_limits import CONNECTIONS_MAX
 from remoting.secret import with_secret_files
 from remoting.security_switches import check_security_switches
 from remoting.tls_settings import TLS_SETTINGS, TlsConfig, take_tls_config, with_tls_file
@@ -38,6 +39,7 @@ class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True):
     kv_config_path: str | None = None  # None: key-value pairs live in memory only
     scan_not_active_broker_interval_ms: int = 5000
     server_channel_max_idle_time_seconds: int = 120  # 0: no connection is closed for being idle
+    max_connections: int = CONNECTIONS_MAX
     tls: TlsConfig = TlsConfig()
     allow_open: bool = False
     open_switches: tuple[str, ...] = ()  # security switches of the conf that have no effect
@@ -61,6 +63,7 @@ NAMESRV_SETTINGS: Mapping[str, Setting] = {
         "server_channel_max_idle_time_seconds", 0, 2**31 - 1, "seconds"
     ),
     **TLS_SETTINGS,
+    "pyDLedgerMaxConnections": whole_number("max_connections", 1, 2**31 - 1),
     "pyDLedgerAllowOpen": boolean("allow_open"),
     "authenticationEnabled": switch("authentication_enabled"),
     USERS_KEY: Setting(

@@ -23,6 +23,7 @@ from remoting.configuration import (
     parse_properties,
     without_effect,
 )
+from remoting.connection_limits import ADMITTED
 from remoting.errors import RemotingError
 from remoting.frame.command import RemotingCommand, request, response
 from remoting.headers import admin_headers, headers
@@ -43,6 +44,8 @@ class BrokerChannel(Protocol):
     def id(self) -> int: ...
     @property
     def remote_address(self) -> str: ...
+    @property
+    def attributes(self) -> dict[str, object]: ...
     def write(self, data: bytes) -> None: ...
 
 
@@ -108,6 +111,7 @@ class NamesrvProcessor:
             )
         try:
             self._access.check(command, channel.remote_address)
+            channel.attributes[ADMITTED] = True
             if command.code in ADMINISTRATION:
                 note_operator_request(command, channel.remote_address)
             return handler(channel, command, now_ms)

@@ -14,6 +14,7 @@ from typing import Protocol, cast
 
 from remoting.address import join
 from remoting.codes import ResponseCode
+from remoting.connection_limits import COUNTED_FROM
 from remoting.errors import RemotingProtocolError
 from remoting.frame.command import RemotingCommand, response
 from remoting.frame.connection import FRAME_SIZE_MAX, BadHeader, RemotingConnection
@@ -165,9 +166,13 @@ class ChannelProtocol(asyncio.Protocol):
         frame_size_max: int = FRAME_SIZE_MAX,
         pending_write_limit: int = PENDING_WRITE_LIMIT,
         on_write: Callable[[int], None] | None = None,
+        on_unfinished: Callable[[Channel, int], None] | None = None,
     ) -> None:
+        """`on_unfinished` is told how much there is of a large frame that is not whole yet, and 0 at its end."""
         self._owner = owner
         self._on_write = on_write
+        self._on_unfinished = on_unfinished
+        self._told_unfinished = 0
         self._channel_id = channel_id
         self._pending_write_limit = pending_write_limit
         self._connection = RemotingConnection(frame_size_max)
@@ -202,6 +207,14 @@ class ChannelProtocol(asyncio.Protocol):
         self._hand_over(channel, commands)
         if connection.bad_headers:
             self._refuse(channel, connection.bad_headers)
+        size = connection.pending_size
+        if size >= COUNTED_FROM or self._told_unfinished:
+            self._tell_unfinished(channel, size if size >= COUNTED_FROM and channel.is_open else 0)
+
+    def _tell_unfinished(self, channel: Channel, size: int) -> None:
+        if self._on_unfinished is not None and size != self._told_unfinished:
+            self._told_unfinished = size
+            self._on_unfinished(channel, size)
 
     def _refuse(self, channel: Channel, bad: list[BadHeader]) -> None:
         if not bad:
@@ -251,6 +264,7 @@ class ChannelProtocol(asyncio.Protocol):
         channel = self.channel
         channel.is_open = False
         channel.paused = False
+        self._tell_unfinished(channel, 0)
         self._owner.channel_closed(channel)
 
 

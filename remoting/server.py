@@ -11,6 +11,7 @@ import logging
 from itertools import count
 
 from remoting.channel import Channel, ChannelProtocol, CommandHandler
+from remoting.connection_limits import ADMITTED, CONNECTIONS_MAX, UNFINISHED_SIZE_MAX, UnfinishedFrames
 from remoting.first_bytes import FirstBytesListener
 from remoting.frame.command import RemotingCommand
 from remoting.frame.connection import FRAME_SIZE_MAX, BadHeader
@@ -30,8 +31,8 @@ class RemotingServer:
     """The channels of one listening port, or of several. `port` may be 0 before start(); after it, it is the one that
     was bound.
 
-    `idle_seconds`: a channel that says nothing for so long is closed; 0: none is. Without `tls` it takes
-    plaintext only.
+    `idle_seconds`: a channel that says nothing for so long is closed; 0: none is. `admission_seconds`: one whose
+    handler has not set the attribute ADMITTED by then; 0: none. Without `tls` it takes plaintext only.
     """
 
     def __init__(
@@ -44,6 +45,9 @@ class RemotingServer:
         unread_size_max: int = UNREAD_SIZE_MAX,
         connection_unread_size_max: int = CONNECTION_UNREAD_SIZE_MAX,
         frame_size_max: int = FRAME_SIZE_MAX,
+        unfinished_size_max: int = UNFINISHED_SIZE_MAX,
+        connections_max: int = CONNECTIONS_MAX,
+        admission_seconds: float = 0.0,
         backlog: int = 1024,
         tls: ServerTls | None = None,
     ) -> None:
@@ -54,10 +58,15 @@ class RemotingServer:
         self._idle_seconds = idle_seconds
         self.unread = UnreadBudget(unread_size_max, connection_unread_size_max)
         self._frame_size_max = frame_size_max
+        self.unfinished = UnfinishedFrames(unfinished_size_max)
+        self._connections_max = connections_max
+        self._refused_count = 0  # connections, since the start
         self._backlog = backlog
         self._channel_ids = count(1)
         self._channels: dict[int, Channel] = {}
         self._idle_since: dict[int, float] = {}
+        self._admission_seconds = admission_seconds
+        self._admission_handles: dict[int, asyncio.TimerHandle] = {}
         self._server: asyncio.Server | FirstBytesListener | None = None
         self._others: list[asyncio.Server | FirstBytesListener] = []
         self._sweep_handle: asyncio.TimerHandle | None = None
@@ -76,6 +85,10 @@ class RemotingServer:
         return {
             "unread_bytes": self.unread.unread_size,
             "unread_closed_total": self.unread.closed_count,
+            "connections": len(self._channels),
+            "connections_refused_total": self._refused_count,
+            "unfinished_bytes": self.unfinished.size,
+            "unfinished_closed_total": self.unfinished.closed_count,
         }
 
     async def start(self) -> None:
@@ -127,6 +140,29 @@ class RemotingServer:
         # A connection that was accepted while close() ran is nobody's any more.
         if self._server is None:
             channel.close()
+        elif len(self._channels) > self._connections_max:
+            self._refused_count += 1
+            log.warning(
+                "connection refused remote=%s: %d are open, and no more are allowed (pyDLedgerMaxConnections)",
+                channel.remote_address,
+                self._connections_max,
+                extra={"per_connection": True},
+            )
+            channel.abort()
+        elif self._admission_seconds:
+            self._admission_handles[channel.id] = asyncio.get_running_loop().call_later(
+                self._admission_seconds, self._check_admission, channel
+            )
+
+    def _check_admission(self, channel: Channel) -> None:
+        if ADMITTED not in channel.attributes:
+            log.info(
+                "channel without a user closed remote=%s after_s=%g",
+                channel.remote_address,
+                self._admission_seconds,
+                extra={"per_connection": True},
+            )
+            channel.abort()
 
     def commands_received(self, channel: Channel, commands: list[RemotingCommand]) -> None:
         self._handler.commands_received(channel, commands)
@@ -145,6 +181,8 @@ class RemotingServer:
     def channel_closed(self, channel: Channel) -> None:
         del self._channels[channel.id]
         self._idle_since.pop(channel.id, None)
+        if (handle := self._admission_handles.pop(channel.id, None)) is not None:
+            handle.cancel()
         try:
             self._handler.channel_closed(channel)
         finally:
@@ -158,6 +196,7 @@ class RemotingServer:
             frame_size_max=self._frame_size_max,
             pending_write_limit=self.unread.limit,
             on_write=self._written,
+            on_unfinished=self.unfinished.changed,
         )
 
     def _written(self, size: int) -> None:

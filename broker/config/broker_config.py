@@ -18,6 +18,7 @@ from dledger.scrubber import DEFAULT_BYTES_PER_SECOND, DEFAULT_PAUSE_MS
 from message import names
 from remoting.address import Address, join
 from remoting.configuration import ConfigError
+from remoting.connection_limits import CONNECTIONS_MAX
 from remoting.secret import NO_SECRET, Secret
 from remoting.tls import TlsMode
 from remoting.tls_settings import TlsConfig
@@ -188,6 +189,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     server_channel_max_idle_time_seconds: int = 120  # 0: no connection is closed for being idle
     allow_open: bool = False
     open_switches: tuple[str, ...] = ()  # security switches of the conf that have no effect
+    max_connections: int = CONNECTIONS_MAX  # of clients
     max_unread_bytes: int = UNREAD_SIZE_MAX  # of answers that clients have not taken, over all connections
     max_waiting_reply_bytes: int = 64 * 1024 * 1024  # of replies whose requesters are not connected
     # After a change of leader a requester comes with its next look at routes and its next heartbeat, each 30 s apart.

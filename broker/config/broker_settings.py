@@ -188,6 +188,7 @@ BROKER_SETTINGS: Mapping[str, Setting] = {
         "max_pending_transactions", 1, 10_000_000, "transactions"
     ),
     "pyDLedgerMaxPoppedMessages": whole_number("max_popped_messages", 32, 10_000_000, "messages"),
+    "pyDLedgerMaxConnections": whole_number("max_connections", 1, _INT_MAX),
     "pyDLedgerMaxUnreadBytes": whole_number("max_unread_bytes", 1 << 20, 1 << 40, "bytes"),
     "pyDLedgerMaxReplyWaitMs": whole_number("max_reply_wait_ms", 0, _INT_MAX, "ms"),
     "pyDLedgerMaxWaitingReplyBytes": whole_number("max_waiting_reply_bytes", 0, 1 << 40, "bytes"),

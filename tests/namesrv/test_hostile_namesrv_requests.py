@@ -80,6 +80,7 @@ class Channel:
     def __init__(self, channel_id: int) -> None:
         self.id = channel_id
         self.remote_address = "127.0.0.1:1"
+        self.attributes: dict[str, object] = {}
         self.answers: list[RemotingCommand] = []
 
     def write(self, data: bytes) -> None:

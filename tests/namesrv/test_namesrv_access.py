@@ -26,6 +26,7 @@ class _Channel:
 
     def __init__(self, remote_address: str) -> None:
         self.remote_address = remote_address
+        self.attributes: dict[str, object] = {}
         self.answers: list[RemotingCommand] = []
 
     def write(self, data: bytes) -> None:

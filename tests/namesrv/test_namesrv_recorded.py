@@ -41,6 +41,7 @@ class RecordedChannel:
     def __init__(self, channel_id: int) -> None:
         self.id = channel_id
         self.remote_address = "127.0.0.1:1"
+        self.attributes: dict[str, object] = {}
         self.written: list[bytes] = []
 
     def write(self, data: bytes) -> None:

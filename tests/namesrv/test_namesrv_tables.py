@@ -18,6 +18,7 @@ class Channel:
     remote_address = "127.0.0.1:1"
 
     def __init__(self) -> None:
+        self.attributes: dict[str, object] = {}
         self.written = b""
 
     def write(self, data: bytes) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from broker.access.access_check import AccessCheck
+from broker.access.audit_notes import AuditNotes
 from broker.access.conf_users import ConfUsers
 from broker.access.passed_on import PassedOn
 from broker.broker_stats import BrokerStats
@@ -238,6 +239,7 @@ class BrokerController:
                 Lane.READ_INDEX: self._read_index_look_ups.handle,
                 Lane.LEADER: FollowerChanges(store, clock, passed_on, ask_leader).handle,
             },
+            AuditNotes(store, clock).note,
             wake,
             self.client_requests.answered,
             self.pulls.resumed,

@@ -37,6 +37,8 @@ _NO_BATCH: tuple[BatchHandler, set[int]] = (lambda channel, commands, now_ms: No
 
 # (request, handle, now_ms): calls `handle(now_ms)` when its turn has come, or answers by itself.
 RunOnLane = Callable[[AnyRequest, Callable[[int], None], int], None]
+# The same for a change that is audited, with its JSON body, if it has one.
+RunAudited = Callable[[AnyRequest, RemotingBody | None, Callable[[int], None], int], None]
 
 
 class RequestPipeline:
@@ -50,6 +52,7 @@ class RequestPipeline:
         types: Sequence[RequestType],
         access: AccessCheck,
         lanes: Mapping[Lane, RunOnLane],
+        run_audited: RunAudited,
         wake: Callable[[], None],
         on_response: Callable[[ClientChannel, RemotingCommand], None],
         on_channel_resumed: Callable[[ClientChannel, int], None],
@@ -68,6 +71,7 @@ class RequestPipeline:
         }
         self._access = access
         self._lanes = lanes
+        self._run_audited = run_audited
         self._wake = wake
         self._on_response = on_response
         self._on_channel_resumed = on_channel_resumed
@@ -188,6 +192,8 @@ class RequestPipeline:
         self._access.check(code, needs, request_type.is_administration, sender, header, body)
         request = Request(command, header, channel, answers, RequestAccess(self._access, code, needs, sender))
         handle = partial(_handle_one, request_type, request, body)
+        if request_type.is_audited:
+            handle = partial(self._run_audited, request, body, handle)
         if request_type.lane is Lane.HERE:
             handle(now_ms)
         else:

@@ -80,6 +80,9 @@ class RequestType(msgspec.Struct, frozen=True):
     needs: tuple[Need, ...]
     lane: Lane
     is_noted: bool  # an operator's change, of which the log tells before the request is looked at
+    # Noted in the group's log, too, before it is carried out (broker/access/audit_notes.py). Only what needs that log
+    # anyway: others, such as deleting old files, must be possible where nothing can be written.
+    is_audited: bool
     has_raw_body: bool  # a message, which takes no time to read: the handler bounds its size
     is_administration: bool  # closed beyond pyDLedgerAdminFrom while authorization is off
 
@@ -267,10 +270,10 @@ def request_types(p: Processors) -> tuple[RequestType, ...]:
             p.consume_stats.query_consume_time_span, topic(GET), group(GET)),
         # Offsets by hand
         row(Code.INVOKE_BROKER_TO_RESET_OFFSET, admin_headers.ResetOffsetRequestHeader,
-            p.offset_admin.reset_offset, topic(UPDATE), group(UPDATE), is_noted=True),
+            p.offset_admin.reset_offset, topic(UPDATE), group(UPDATE), is_audited=True),
         row(Code.CLONE_GROUP_OFFSET, admin_headers.CloneGroupOffsetRequestHeader,
             p.offset_admin.clone_group_offset,
-            topic(UPDATE), group(UPDATE, names=named.cloned_groups), is_noted=True),
+            topic(UPDATE), group(UPDATE, names=named.cloned_groups), is_audited=True),
         # The broker itself
         row(Code.GET_BROKER_RUNTIME_INFO, NO_HEADER, p.info.get_runtime_info, cluster(GET)),
         row(Code.GET_BROKER_CONFIG, NO_HEADER, p.info.get_config, cluster(GET)),
@@ -283,9 +286,9 @@ def request_types(p: Processors) -> tuple[RequestType, ...]:
             p.leadership.transfer_leadership, cluster(UPDATE), is_noted=True),
         row(Code.LIST_MEMBERS, NO_HEADER, p.membership.list_members, cluster(GET)),
         row(Code.ADD_MEMBER, admin_headers.AddMemberRequestHeader,
-            p.membership.add_member, cluster(UPDATE), is_noted=True),
+            p.membership.add_member, cluster(UPDATE), is_audited=True),
         row(Code.REMOVE_MEMBER, admin_headers.RemoveMemberRequestHeader,
-            p.membership.remove_member, cluster(UPDATE), is_noted=True),
+            p.membership.remove_member, cluster(UPDATE), is_audited=True),
         row(Code.SCRUB, admin_headers.ScrubRequestHeader, p.scrub.scrub, cluster(UPDATE)),
         row(Code.REPAIR_STATUS, NO_HEADER, p.repair.get_status, cluster(GET)),
         # The log has the secrets of users.
@@ -313,6 +316,7 @@ def request_types(p: Processors) -> tuple[RequestType, ...]:
             p.access.list_acls, cluster(GET), is_private=True),
         row(Code.EXPLAIN_ACCESS, auth_headers.ExplainAccessRequestHeader,
             p.access.explain_access, cluster(GET), is_private=True),
+        row(Code.GET_AUDIT, auth_headers.GetAuditRequestHeader, p.access.get_audit, cluster(GET), is_private=True),
         row_with_body(Code.CHECK_ACCESS, NO_HEADER, auth_bodies.CheckAccessRequestBody,
             p.access.check_access, cluster(GET), is_private=True),
     )
@@ -326,6 +330,7 @@ def row(
     *needs: Need,
     lane: Lane = Lane.HERE,
     is_noted: bool = False,
+    is_audited: bool = False,
     has_raw_body: bool = False,
     is_private: bool = False,
 ) -> RequestType:
@@ -337,7 +342,8 @@ def row(
         handler,
         with_names(needs, header, None),
         lane,
-        is_noted or lane is Lane.LEADER,
+        is_noted or is_audited or lane is Lane.LEADER,
+        is_audited or lane is Lane.LEADER,
         has_raw_body,
         is_private or is_administration(needs),
     )
@@ -360,7 +366,8 @@ def row_with_body(
         handler,
         with_names(needs, header, body),
         lane,
-        lane is Lane.LEADER,
+        is_noted=lane is Lane.LEADER,
+        is_audited=lane is Lane.LEADER,
         has_raw_body=False,
         is_administration=is_private or is_administration(needs),
     )

@@ -208,6 +208,7 @@ class RequestCode(IntEnum):
     GET_ENTRIES = 52010
     CHECK_ACCESS = 52011  # a proxy asks for a client
     GET_ENTRY_HEAD = 52012
+    GET_AUDIT = 52013
     CONFIRM_REGISTRATION = 52003  # a NameServer asks a broker whose registration is contested; oneway
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051

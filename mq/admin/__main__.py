@@ -32,7 +32,7 @@ COMMANDS = {
         " queryMsgByOffset queryCq printMsg printMsgByQueue consumeMessage",
         "sending": "sendMessage sendMsgStatus checkMsgSendRT clusterRT",
         "access": "createUser updateUser deleteUser getUser listUser createAcl updateAcl deleteAcl getAcl listAcl"
-        " explainAccess importPlainAcl",
+        " explainAccess importPlainAcl audit",
         "namesrvs": "getNamesrvConfig updateNamesrvConfig updateKvConfig deleteKvConfig"
         " wipeWritePerm addWritePerm",
     }.items()

@@ -15,6 +15,7 @@ from auth.policy import PolicyType
 from mq.admin.command import Done, Report, Result, command
 from mq.admin.options import BrokerOption, LeadersOption, Option
 from mq.admin.targets import done_at_each, leaders_of
+from mq.admin.timestamps import HINT, time_or_ago_ms
 from mqclient import Admin
 from remoting.bodies.auth_bodies import AclInfo, PolicyEntryInfo, UserInfo
 from remoting.codes import RequestCode
@@ -60,6 +61,18 @@ class VerdictRow:
     needed: str
     allowed: bool | None
     rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """`user`: empty where nobody was asked who they are."""
+
+    at_ms: int
+    user: str
+    source_ip: str
+    request: str
+    what: str
+    broker: str
 
 
 @command
@@ -290,6 +303,11 @@ async def explain_access(
     return Report(rows, f"\n{ends[found.allowed]}")
 
 
+def _name_of(code: int) -> str:
+    """A later release may have others."""
+    return RequestCode(code).name if code in set(RequestCode) else str(code)
+
+
 def _code(text: str) -> int:
     if text.isdecimal():
         return int(text)
@@ -364,3 +382,25 @@ async def _import_account(admin: Admin, leader: str, account: Account) -> None:
         ]
         if entries:
             await admin.access.put_policy(leader, f"User:{user.username}", policy_type.value, entries)
+
+
+@command
+async def audit(
+    admin: Admin,
+    since: Annotated[
+        str, Option("--since", metavar="TIME", help=f"{HINT}; or 30m, 2h, 7d: so long ago")
+    ] = "0",
+    broker: BrokerOption = "",
+    cluster: LeadersOption = "",
+) -> Result:
+    """Who asked for which change, when and from where. Each member knows the requests of its whole group."""
+    since_ms = time_or_ago_ms(since)
+    addresses = await leaders_of(admin, broker, cluster)
+    told = await asyncio.gather(*(admin.access.audit(address, since_ms) for address in addresses))
+    return [
+        AuditRow(
+            request.at_ms, request.username, request.source_ip, _name_of(request.code), request.what, address
+        )
+        for address, requests in zip(addresses, told, strict=True)
+        for request in requests
+    ]

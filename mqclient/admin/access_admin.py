@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mqclient.admin.admin_calls import AdminCalls
-from remoting.bodies.auth_bodies import AccessExplanation, AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from remoting.bodies.auth_bodies import (
+    AccessExplanation,
+    AclInfo,
+    AuditBody,
+    AuditedRequest,
+    PolicyEntryInfo,
+    PolicyInfo,
+    UserInfo,
+)
 from remoting.bodies.bodies import BodyT, from_json_value, loads_fastjson
 from remoting.codes import RequestCode
 from remoting.errors import RemotingBodyError
@@ -66,6 +74,12 @@ class AccessAdmin:
         )
         answer = await self._calls.call(address, RequestCode.EXPLAIN_ACCESS, header)
         return answer.read(AccessExplanation)
+
+    async def audit(self, address: str, since_ms: int = 0) -> list[AuditedRequest]:
+        """Administrative requests that this broker's group has taken since then, the newest last."""
+        header = auth_headers.GetAuditRequestHeader(since_ms=since_ms)
+        answer = await self._calls.call(address, RequestCode.GET_AUDIT, header)
+        return answer.read(AuditBody).requests
 
     async def _change(
         self, address: str, code: RequestCode, header: CommandHeader, body: bytes = b""

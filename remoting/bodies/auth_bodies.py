@@ -8,6 +8,7 @@ from msgspec import field
 
 from remoting.bodies.bodies import RemotingBody, to_json_value
 from remoting.fastjson import dumps_fastjson
+from remoting.headers.headers import Int64
 
 
 class UserInfo(RemotingBody):
@@ -78,6 +79,20 @@ class AccessVerdict(RemotingBody):
     needed: str
     rule: str
     allowed: bool | None = None
+
+
+class AuditedRequest(RemotingBody):
+    """Of our own. `username`: empty where nobody was asked who they are. `what`: the request's fields and body."""
+
+    at_ms: Int64
+    username: str
+    source_ip: str
+    code: int
+    what: str
+
+
+class AuditBody(RemotingBody):
+    requests: list[AuditedRequest] = field(default_factory=list)
 
 
 def encode_list(items: Sequence[RemotingBody]) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remoting.headers.headers import CommandHeader, Int32
+from remoting.headers.headers import CommandHeader, Int32, Int64
 
 
 class CreateUserRequestHeader(CommandHeader, kw_only=True):
@@ -63,3 +63,9 @@ class ExplainAccessRequestHeader(CommandHeader, kw_only=True):
     request_code: Int32
     resource: str | None = None
     source_ip: str | None = None  # None: where the request comes from
+
+
+class GetAuditRequestHeader(CommandHeader, kw_only=True):
+    """Of our own: the administrative requests that were noted from then on (ms since 1970), the newest last."""
+
+    since_ms: Int64 = 0

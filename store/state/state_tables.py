@@ -10,6 +10,7 @@ from dledger.entry import Index
 from store.errors import StateRecordError
 from store.state.table import ConfigFileTable, StateChange, Table
 from store.state.tables.access_table import AccessTable
+from store.state.tables.audit_table import AuditTable
 from store.state.tables.consumer_offset_table import ConsumerOffsetTable
 from store.state.tables.delay_offset_table import DelayOffsetTable
 from store.state.tables.message_request_mode_table import MessageRequestModeTable
@@ -40,6 +41,7 @@ class StateTables:
         self.pop_table = PopTable(self.consumer_offset_table)
         self.message_request_mode_table = MessageRequestModeTable()
         self.access_table = AccessTable()
+        self.audit_table = AuditTable()
         # A new table's line comes here, as the last one.
         self.all: tuple[Table, ...] = tuple(vars(self).values())
 

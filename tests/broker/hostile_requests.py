@@ -329,6 +329,7 @@ def sound_requests(message_id: str = "00" * 16) -> dict[int, Sound]:
         RequestCode.EXPLAIN_ACCESS: Sound(
             {**USERNAME, "requestCode": "310", "resource": "Topic:T", "sourceIp": "10.0.0.1"}
         ),
+        RequestCode.GET_AUDIT: Sound({"sinceMs": "0"}),
         RequestCode.CHECK_ACCESS: Sound(
             {},
             as_json(

@@ -102,6 +102,7 @@ ADMINISTRATION = {
     RequestCode.AUTH_GET_ACL,
     RequestCode.AUTH_LIST_ACL,
     RequestCode.EXPLAIN_ACCESS,
+    RequestCode.GET_AUDIT,
     RequestCode.CHECK_ACCESS,
 }
 

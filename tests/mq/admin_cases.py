@@ -194,5 +194,5 @@ BY_THEMSELVES = {
     "resumeCheckHalfMessage",
     # test_admin_access.py
     "createUser", "updateUser", "deleteUser", "getUser", "listUser", "createAcl", "updateAcl", "deleteAcl", "getAcl",
-    "listAcl", "explainAccess", "importPlainAcl",
+    "listAcl", "explainAccess", "importPlainAcl", "audit",
 }  # fmt: skip

@@ -105,6 +105,19 @@ def test_policies_are_put_and_deleted_and_what_decides_is_told(
     assert "NOPE is no request code" in refused(capsys, "explainAccess", "-u", "u", "--code", "NOPE")
 
 
+def test_the_audit_shows_who_asked_for_which_change(
+    cluster: AdminCluster, capsys: pytest.CaptureFixture[str], password: str
+) -> None:
+    shown(capsys, "createUser", "-u", "u", "-c", "GoldenCluster", "--passwordFile", password)
+    told = shown(capsys, "audit", "--since", "1h")
+    assert "127.0.0.1 AUTH_CREATE_USER username=u" in told
+    assert "very-secret" not in told
+    row = json.loads(shown(capsys, "audit", "-b", BROKER, "--json"))[-1]
+    assert (row["user"], row["source_ip"], row["broker"]) == ("", "127.0.0.1", BROKER)
+    assert json.loads(shown(capsys, "audit", "--since", "2100-01-01T00:00", "--json")) == []
+    assert "'yesterday' is no time" in refused(capsys, "audit", "--since", "yesterday")
+
+
 def test_programs_get_json(cluster: AdminCluster, capsys: pytest.CaptureFixture[str], password: str) -> None:
     shown(capsys, "createUser", "-u", "u", "--passwordFile", password)
     (user,) = json.loads(shown(capsys, "listUser", "--json"))

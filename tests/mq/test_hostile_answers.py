@@ -141,6 +141,7 @@ CALLS: dict[str, Call] = {
     "access.put_policy": lambda admin: admin.access.put_policy(BROKER, "User:u", "Custom", [ENTRY]),
     "access.delete_policy": lambda admin: admin.access.delete_policy(BROKER, "User:u", "Custom", None),
     "access.acls": lambda admin: admin.access.acls(BROKER),
+    "access.audit": lambda admin: admin.access.audit(BROKER),
     "access.explain": lambda admin: admin.access.explain(BROKER, "u", 310, "Topic:T", None),
     "namesrv.config": lambda admin: admin.namesrv.config(),
     "namesrv.update_config": lambda admin: admin.namesrv.update_config("a", "b"),

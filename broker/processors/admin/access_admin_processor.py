@@ -38,6 +38,8 @@ from remoting.bodies.auth_bodies import (
     AccessNeed,
     AccessVerdict,
     AclInfo,
+    AuditBody,
+    AuditedRequest,
     CheckAccessRequestBody,
     CheckAccessResponseBody,
     PolicyEntryInfo,
@@ -301,6 +303,27 @@ class AccessAdminProcessor:
             request.answer(ResponseCode.INVALID_PARAMETER, str(error))
             return
         request.answer(body=answer)
+
+    # -- who has changed what ----------------------------------------------------------------------------------
+
+    def get_audit(self, request: Request[headers.GetAuditRequestHeader], now_ms: int) -> None:
+        """As far as this member has applied it."""
+        since_ms = request.header.since_ms
+        rows = [row for row in self._store.tables.audit_table.audited if row.at_ms >= since_ms]
+        request.answer(
+            body=AuditBody(
+                requests=[
+                    AuditedRequest(
+                        at_ms=row.at_ms,
+                        username=row.note.username,
+                        source_ip=row.note.source_ip,
+                        code=row.note.code,
+                        what=row.note.what,
+                    )
+                    for row in rows
+                ]
+            )
+        )
 
     def _change(self, request: AnyRequest, make: MakeChanges, now_ms: int) -> None:
         self._waiting.append((request, make))

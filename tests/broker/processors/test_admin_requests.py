@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from one_broker import OneBroker, heart_beat, send_fields
+from one_broker import OneBroker, commit_fields, heart_beat, send_fields
 
 from message.decoder import decode_message
 from message.message_id import decode_offset_message_id, pack_host
@@ -279,13 +279,23 @@ def test_a_member_that_does_not_serve_cannot_say_that_a_topic_is_as_wanted_alrea
 
 
 def test_a_change_under_way_when_the_member_steps_down_has_an_unknown_outcome(broker: OneBroker) -> None:
-    command = broker.new_request(RequestCode.UPDATE_AND_CREATE_TOPIC, CREATE)
+    command = broker.new_request(RequestCode.UPDATE_CONSUMER_OFFSET, commit_fields(0))
     broker.receive([command])
     broker.step_down()
     answer = broker.channel.response_to(command.opaque)
     assert answer is not None
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "outcome unknown" in (answer.remark or "")
+
+
+def test_a_change_that_was_not_noted_yet_is_surely_not_made(broker: OneBroker) -> None:
+    command = broker.new_request(RequestCode.UPDATE_AND_CREATE_TOPIC, CREATE)
+    broker.receive([command])
+    broker.step_down()
+    answer = broker.channel.response_to(command.opaque)
+    assert answer is not None
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert "nothing was changed" in (answer.remark or "")
 
 
 def test_expired_files_are_deleted_by_hand(broker: OneBroker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,7 +80,7 @@ def test_tables_are_aligned_and_can_be_cut_and_pasted(
     )
     run("queryCq", "-t", "T", "-q", "1", "-i", "0")
     assert capsys.readouterr().out == (
-        "OFFSET  PHY OFFSET  SIZE  TAGS CODE\n     0         955   225         65\n"
+        "OFFSET  PHY OFFSET  SIZE  TAGS CODE\n     0        1258   225         65\n"
         "\nthe queue has offsets 0 to below 1\n"
     )
     run("updateTopic", "-t", "T", "-r", "4", "-w", "4")

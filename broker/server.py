@@ -38,7 +38,6 @@ from dledger.server import DLedgerServer, make_clock
 from remoting.address import join
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
-from remoting.connection_limits import ADMISSION_SECONDS
 from remoting.errors import RemotingError
 from remoting.frame.command import RemotingCommand
 from remoting.security_switches import open_warning
@@ -146,7 +145,7 @@ class Broker:
             idle_seconds=config.server_channel_max_idle_time_seconds,
             unread_size_max=config.max_unread_bytes,
             connections_max=config.max_connections,
-            admission_seconds=ADMISSION_SECONDS if config.access.authentication_enabled else 0.0,
+            admission_seconds=config.access.admission_seconds,
             tls=tls,
         )
         self._http: HttpEndpoint | None = None

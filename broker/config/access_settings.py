@@ -12,6 +12,7 @@ from auth.credentials import Credentials
 from auth.policy import Network
 from auth.user import User, UserType
 from remoting.configuration import ConfigError, Setting, switch
+from remoting.connection_limits import ADMISSION_SECONDS
 
 ADMIN_FROM_KEY: Final = "pyDLedgerAdminFrom"
 
@@ -29,6 +30,11 @@ class AccessConfig(msgspec.Struct, frozen=True, kw_only=True):
         # RocketMQ would take the name of a user for a proof of it.
         if self.authorization_enabled and not self.authentication_enabled:
             raise ConfigError("authorizationEnabled=true needs authenticationEnabled=true")
+
+    @property
+    def admission_seconds(self) -> float:
+        """How long a connection may be without a user; 0: for ever."""
+        return ADMISSION_SECONDS if self.authentication_enabled else 0.0
 
     @property
     def conf_users(self) -> tuple[User, ...]:

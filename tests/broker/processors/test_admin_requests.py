@@ -279,6 +279,10 @@ def test_a_member_that_does_not_serve_cannot_say_that_a_topic_is_as_wanted_alrea
 
 
 def test_a_change_under_way_when_the_member_steps_down_has_an_unknown_outcome(broker: OneBroker) -> None:
+    assert (
+        broker.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {**CREATE, "topic": "T"}).code == ResponseCode.SUCCESS
+    )
+    broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit_fields(0))  # which makes the group
     command = broker.new_request(RequestCode.UPDATE_CONSUMER_OFFSET, commit_fields(0))
     broker.receive([command])
     broker.step_down()

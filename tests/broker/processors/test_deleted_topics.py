@@ -13,7 +13,6 @@ from remoting.bodies.admin_bodies import ConsumeStats, TopicStatsTable
 from remoting.codes import RequestCode, ResponseCode
 from remoting.frame.command import RemotingCommand
 from store.put_message import PutMessage
-from store.state.tables.topic_config_table import DeleteTopic
 
 KEYED = "KEYS\x01k1\x02"
 
@@ -151,7 +150,7 @@ def test_what_is_sent_while_the_topic_is_deleted_is_refused_or_the_old_topics(br
         broker.receive([send_command], channel)
         if number == 3:
             # As the handler does, once the request is noted.
-            broker.store.propose(DeleteTopic("T"), None, broker.now_ms)
+            broker.controller.topics.delete("T", lambda status: None, broker.now_ms)
         commands.append(send_command)
     make = broker.new_request(RequestCode.UPDATE_AND_CREATE_TOPIC, {**CREATE, "topic": "T"})
     broker.receive([make])

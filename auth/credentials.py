@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 import msgspec
 
 from auth.signature import ACCESS_KEY, SIGNATURE, sign, signed_content
 from auth.user import MASK
+
+
+class UnsignedRequest(Protocol):
+    """What is signed of a command of Remoting."""
+
+    ext_fields: dict[str, str]
+
+    @property
+    def body(self) -> bytes | memoryview: ...
+
+    @property
+    def version(self) -> int: ...
 
 
 class Credentials(msgspec.Struct, frozen=True):
@@ -22,3 +35,7 @@ class Credentials(msgspec.Struct, frozen=True):
         fields = {**ext_fields, ACCESS_KEY: self.access_key}
         fields[SIGNATURE] = sign(signed_content(fields, body, version), self.secret_key)
         return fields
+
+    def sign(self, command: UnsignedRequest) -> None:
+        """Put access key and signature into a request that is about to leave. One that leaves again is signed again."""
+        command.ext_fields = self.signed(command.ext_fields, command.body, command.version)

@@ -159,7 +159,7 @@ class Broker:
         """What the broker asks by itself. What it passes on is signed by its sender."""
         credentials = self.config.access.inner_client_credentials
         if credentials is not None and PASSED_ON not in command.ext_fields:
-            command.ext_fields = credentials.signed(command.ext_fields, command.body, command.version)
+            credentials.sign(command)
 
     def _disk_usage(self) -> tuple[int, int]:
         disk = os.statvfs(self.config.store.store_path_root_dir)

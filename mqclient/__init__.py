@@ -3,6 +3,7 @@
 A producer, a consumer that is handed messages, one that polls for them, and what operators do.
 """
 
+from auth.client_credentials import load_credentials
 from auth.credentials import Credentials
 from message.decoder import MessageExt
 from mqclient.admin.access_admin import AccessAdmin
@@ -31,7 +32,6 @@ from mqclient.consumer.process_queue import ConsumeBatch
 from mqclient.consumer.push_consumer import PushConsumer
 from mqclient.consumer.simple_consumer import SimpleConsumer
 from mqclient.consumer.subscription import Expression, MessageSelector, sql
-from mqclient.credentials import load_credentials
 from mqclient.errors import (
     AckError,
     BadAnswerError,

@@ -16,10 +16,10 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
+from auth.client_credentials import signer_of
 from auth.credentials import Credentials
 from mqclient.client_api import ClientApi
 from mqclient.connecting import connect_of_environment
-from mqclient.credentials import signer_of
 from mqclient.errors import ClientClosedError, MQClientError, NoMasterError
 from mqclient.message_queue import MessageQueue
 from mqclient.route.route_table import RouteTable

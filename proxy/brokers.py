@@ -15,7 +15,6 @@ from typing import Final
 from auth.credentials import Credentials
 from mqclient.answer import Answer
 from mqclient.client_api import ClientApi
-from mqclient.credentials import Signer
 from mqclient.errors import (
     BrokerResponseError,
     MQClientError,
@@ -71,7 +70,7 @@ class Brokers:
         self._remoting = RemotingClient(
             on_request=on_request,
             connect=connect,
-            before_request=None if credentials is None else Signer(credentials),
+            before_request=None if credentials is None else credentials.sign,
         )
         self.api = ClientApi(self._remoting, timeout_s=TIMEOUT_S)
         self.routes = RouteTable(

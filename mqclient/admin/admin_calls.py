@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from auth.client_credentials import signer_of
 from auth.credentials import Credentials
 from message.decoder import MessageExt
 from message.errors import MessageError
@@ -18,7 +19,6 @@ from mqclient.answer import Answer
 from mqclient.client_api import ClientApi
 from mqclient.client_instance import parse_namesrv
 from mqclient.connecting import connect_of_environment
-from mqclient.credentials import signer_of
 from mqclient.errors import MQClientError, NoAnswerError
 from remoting.bodies.bodies import MASTER_ID, BrokerData, ClusterInfo, TopicRouteData, loads_fastjson
 from remoting.client import Connect, RemotingClient

@@ -25,7 +25,6 @@ from broker.config.access_settings import AccessConfig
 from message.message_id import decode_offset_message_id
 from message.pop_handle import PopHandle
 from mqclient.answer import Answer
-from mqclient.credentials import Signer
 from mqclient.errors import NoAnswerError
 from mqclient.route.route_table import RouteTable
 from mqclient.route.topic_route import TopicRoute
@@ -219,7 +218,7 @@ def test_a_broker_decides_for_the_clients_of_a_proxy(tmp_path: Path) -> None:
     async def main() -> None:
         namesrv = Namesrv(NamesrvConfig(bind_address="127.0.0.1", listen_port=0))
         await namesrv.start()
-        client = RemotingClient(before_request=Signer(ROOT))
+        client = RemotingClient(before_request=ROOT.sign)
         access = AccessConfig(
             authentication_enabled=True,
             authorization_enabled=True,

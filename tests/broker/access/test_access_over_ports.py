@@ -82,11 +82,7 @@ def test_users_and_policies_decide_at_all_members(tmp_path: Path) -> None:
         brokers = [Broker(config) for config in configs(tmp_path, namesrv.port)]
         for broker in brokers:
             await broker.start()
-        client = RemotingClient(
-            before_request=lambda command: command.ext_fields.update(
-                ROOT.signed(command.ext_fields, command.body, command.version)
-            )
-        )
+        client = RemotingClient(before_request=ROOT.sign)
         try:
             leader = await routed(client, f"127.0.0.1:{namesrv.port}", "TBW102")
             followers = [it.config.broker_addr for it in brokers if it.config.broker_addr != leader]

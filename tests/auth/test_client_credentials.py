@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from auth.client_credentials import credentials_of, load_credentials
 from auth.signature import ACCESS_KEY, SIGNATURE, is_signature, signed_content
-from mqclient.credentials import Signer, credentials_of, load_credentials
 from remoting.frame.command import request
 
 
@@ -41,13 +41,13 @@ def test_the_environment_names_both_or_a_file(tmp_path: Path) -> None:
         credentials_of({"PYDLEDGER_ACCESS_KEY": "ak"})
 
 
-def test_a_request_is_signed_anew_when_it_is_sent_again(tmp_path: Path) -> None:
+def test_a_request_is_signed_anew_when_it_is_sent_again() -> None:
     found = credentials_of({"PYDLEDGER_ACCESS_KEY": "ak", "PYDLEDGER_SECRET_KEY": "sk"})
     assert found is not None
     command = request(310, {"b": "T"}, b"body", opaque=1)
     for opaque in (1, 2):
         command.opaque = opaque
-        Signer(found)(command)
+        found.sign(command)
         fields = command.ext_fields
         assert fields.keys() == {"b", ACCESS_KEY, SIGNATURE}
         content = signed_content(fields, b"body", command.version)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from auth.credentials import Credentials
+from auth.credentials import Credentials, UnsignedRequest
 from remoting.configuration import ConfigError, parse_properties
-from remoting.frame.command import RemotingCommand
 
 ACCESS_KEY_VARIABLE: Final = "PYDLEDGER_ACCESS_KEY"
 SECRET_KEY_VARIABLE: Final = "PYDLEDGER_SECRET_KEY"
@@ -45,17 +44,7 @@ def credentials_of(environment: Mapping[str, str] = os.environ) -> Credentials |
     return None
 
 
-class Signer:
-    """Signs each request of a client, when it leaves: RocketMQ's AclClientRPCHook."""
-
-    def __init__(self, credentials: Credentials) -> None:
-        self._credentials = credentials
-
-    def __call__(self, command: RemotingCommand) -> None:
-        command.ext_fields = self._credentials.signed(command.ext_fields, command.body, command.version)
-
-
-def signer_of(credentials: Credentials | None) -> Signer | None:
-    """Of these, else of those of the environment. Raises ValueError."""
+def signer_of(credentials: Credentials | None) -> Callable[[UnsignedRequest], None] | None:
+    """What signs each request of a client, with these or those of the environment. Raises ValueError."""
     found = credentials or credentials_of()
-    return None if found is None else Signer(found)
+    return None if found is None else found.sign

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -29,20 +29,32 @@ _OPAQUE_MAX: Final = 0x7FFFFFFF
 class BlockingConnection:
     """Requests leave in their order, and `receive` gives the answers by their opaques. One thread uses it."""
 
-    def __init__(self, address: str, timeout_s: float, tls: ssl.SSLContext | None = None) -> None:
-        """Connects, in plaintext without `tls`. `timeout_s`: for that, and each send. Raises RemotingConnectError."""
+    def __init__(
+        self,
+        address: str,
+        timeout_s: float,
+        tls: ssl.SSLContext | None = None,
+        *,
+        before_request: Callable[[RemotingCommand], None] | None = None,
+    ) -> None:
+        """Connects, in plaintext without `tls`. `timeout_s`: for that, and each send. `before_request` may change each
+        request before it is encoded, for example sign it. Raises RemotingConnectError.
+        """
         self.address = address
+        self._is_tls = tls is not None
+        self._before_request = before_request
         try:
             where = parse_address(address)
             self._socket = _connect(where.host, where.port, timeout_s, tls)
         except OSError as error:
-            raise RemotingConnectError(f"{address}: {error.strerror or error}") from error
+            raise self._not_connected(error) from error
         except AddressError as error:
             raise RemotingConnectError(str(error)) from error
         self._timeout_s = timeout_s
         self._incoming = RemotingConnection()
         self._received: deque[RemotingCommand] = deque()
         self._opaque = 0
+        self._has_heard = False
 
     def close(self) -> None:
         self._socket.close()
@@ -59,6 +71,8 @@ class BlockingConnection:
             self._opaque = opaque = (self._opaque + 1) & _OPAQUE_MAX
             opaques.append(opaque)
             command = request(code, dict(fields), body, opaque=opaque, serialize_type=SerializeType.ROCKETMQ)
+            if self._before_request is not None:
+                self._before_request(command)
             frames.append(command.encode())
         try:
             self._socket.settimeout(self._timeout_s)
@@ -66,7 +80,7 @@ class BlockingConnection:
         except TimeoutError as error:
             raise RemotingTimeoutError(f"{self.address}: the peer takes no bytes") from error
         except OSError as error:
-            raise RemotingClosedError(f"{self.address}: {error.strerror or error}") from error
+            raise self._closed(error) from error
         return opaques
 
     def receive(self, timeout_s: float) -> RemotingCommand:
@@ -100,10 +114,28 @@ class BlockingConnection:
         except TimeoutError as error:
             raise RemotingTimeoutError(f"{self.address}: no answer in time") from error
         except OSError as error:
-            raise RemotingClosedError(f"{self.address}: {error.strerror or error}") from error
+            raise self._closed(error) from error
         if not data:
-            raise RemotingClosedError(f"{self.address}: the peer closed the connection")
+            raise self._closed(None)
+        self._has_heard = True
         return data
+
+    def _not_connected(self, error: OSError) -> RemotingConnectError:
+        if self._is_tls:
+            import ssl  # most clusters are in plaintext
+
+            from remoting.tls import no_tls
+
+            if isinstance(error, ssl.SSLError):
+                return no_tls(self.address, error)
+        return RemotingConnectError(f"{self.address}: {error.strerror or error}")
+
+    def _closed(self, error: OSError | None) -> RemotingClosedError:
+        from remoting.tls import why_closed
+
+        reason = "the peer closed the connection" if error is None else error.strerror or str(error)
+        guess = "" if self._has_heard else why_closed(is_tls=self._is_tls)
+        return RemotingClosedError(f"{self.address}: {reason}{guess}")
 
 
 def _connect(host: str, port: int, timeout_s: float, tls: ssl.SSLContext | None) -> socket.socket:

@@ -29,7 +29,7 @@ from remoting.errors import (
 )
 from remoting.frame.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from remoting.frame.connection import FRAME_SIZE_MAX, BadHeader
-from remoting.tls import reason_of
+from remoting.tls import no_tls, why_closed
 
 log = logging.getLogger(__name__)
 
@@ -243,14 +243,14 @@ class RemotingClient:
                     parsed.port,
                 )
         except (OSError, TimeoutError, ValueError) as error:
+            if isinstance(error, ssl.SSLError):
+                raise no_tls(address, error) from error
             raise RemotingConnectError(f"{address}: {_reason(error)}") from error
         return connection
 
 
 def _reason(error: Exception) -> str:
     """Without the address, which asyncio repeats in its own words."""
-    if isinstance(error, ssl.SSLError):
-        return f"no TLS: {reason_of(error)}"
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
     if isinstance(error, OSError) and error.strerror:
@@ -382,11 +382,7 @@ class _Connection:
 
     def _guess(self, channel: Channel) -> str:
         """Why a peer may have closed a connection on which it has said nothing."""
-        if self._has_heard:
-            return ""
-        if channel.is_tls:
-            return ": it may want a certificate that it trusts (tls.client.certPath)"
-        return ": it may take TLS only (tls.server.mode=enforcing)"
+        return "" if self._has_heard else why_closed(is_tls=channel.is_tls)
 
     def channel_closed(self, channel: Channel) -> None:
         waiting, self._waiting = self._waiting, {}

@@ -6,7 +6,14 @@ import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from remoting.tls import TlsFiles, TlsLimits, WatchedContext, load_key_pair, load_trust
+from remoting.tls import (
+    HANDSHAKE_ENDED,
+    TlsFiles,
+    TlsLimits,
+    WatchedContext,
+    load_key_pair,
+    load_trust,
+)
 
 if TYPE_CHECKING:
     import asyncio
@@ -56,9 +63,7 @@ class ClientTls:
             if error.errno is not None:
                 raise
             # How asyncio tells of an end of the connection between connect and the last word of the handshake.
-            raise ConnectionResetError(
-                "the peer has ended the TLS handshake: it takes plaintext only, or its log says why"
-            ) from None
+            raise ConnectionResetError(HANDSHAKE_ENDED) from None
 
     @property
     def context(self) -> ssl.SSLContext:

@@ -61,6 +61,10 @@ class RemotingConnectError(RemotingError):
     definite = True
 
 
+class RemotingUntrustedError(RemotingConnectError):
+    """The peer's certificate is not one that this side trusts. Another try helps once somebody replaces one of them."""
+
+
 class RemotingTooMuchRequestError(RemotingError):
     """The peer does not read what we sent before; this request was kept back and never written."""
 

@@ -16,6 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from remoting.errors import RemotingConnectError, RemotingUntrustedError
 from remoting.secret import NO_SECRET, Secret, SecretError
 
 log = logging.getLogger(__name__)
@@ -28,6 +29,7 @@ _REASONS: Final = {
     "TLSV1_ALERT_UNKNOWN_CA": "the other side does not trust the certificate",
     "WRONG_VERSION_NUMBER": "the other side speaks no TLS",
 }
+HANDSHAKE_ENDED: Final = "the peer has ended the TLS handshake: it takes plaintext only, or its log says why"
 # OpenSSL's X509_V_ERR_…: the chain ends at a certificate that nobody has been told to trust.
 _UNKNOWN_AUTHORITY: Final = (2, 18, 19, 20, 21)
 
@@ -225,6 +227,21 @@ def reason_of(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno).lower()
     return str(error) or "the other side has ended it, as one does that does not trust the certificate"
+
+
+def no_tls(address: str, error: ssl.SSLError) -> RemotingConnectError:
+    """What a client is told of a handshake that failed."""
+    is_untrusted = isinstance(error, ssl.SSLCertVerificationError)
+    kind = RemotingUntrustedError if is_untrusted else RemotingConnectError
+    reason = HANDSHAKE_ENDED if isinstance(error, ssl.SSLEOFError) else f"no TLS: {reason_of(error)}"
+    return kind(f"{address}: {reason}")
+
+
+def why_closed(*, is_tls: bool) -> str:
+    """What to guess of a peer that has closed a connection on which it has said nothing."""
+    if is_tls:
+        return ": it may want a certificate that it trusts (tls.client.certPath)"
+    return ": it may take TLS only (tls.server.mode=enforcing)"
 
 
 def _stamp(path: str) -> tuple[int, int, int] | None:

@@ -247,6 +247,17 @@ def client_tls(config: TlsConfig) -> ClientTls | None:
     )
 
 
+def client_tls_of_environment() -> ClientTls | None:
+    """As client_tls_from_file(), of the file that the environment names; None: it names none. Raises ValueError."""
+    path = os.environ.get(CONFIG_FILE_VARIABLE)
+    if not path:
+        return None
+    try:
+        return client_tls_from_file(path)
+    except OSError as error:
+        raise ValueError(f"{CONFIG_FILE_VARIABLE}={path} cannot be read: {error.strerror}") from None
+
+
 def client_tls_from_file(path: str) -> ClientTls | None:
     """Make the TLS side of a client by a file of RocketMQ's keys. TLS is on, unless it says tls.enable=false.
 

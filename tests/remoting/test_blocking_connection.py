@@ -11,7 +11,8 @@ from remoting import blocking_connection
 from remoting.blocking_connection import BlockingConnection
 from remoting.codes import RequestCode
 from remoting.errors import RemotingConnectError, RemotingTimeoutError
-from remoting.frame.command import request, response
+from remoting.frame.command import RemotingCommand, request, response
+from remoting.frame.connection import RemotingConnection
 
 
 @pytest.fixture
@@ -42,3 +43,21 @@ def test_address_that_nobody_can_dial_is_a_peer_that_is_not_there(address: str) 
     """A NameServer may tell one."""
     with pytest.raises(RemotingConnectError, match=r"is no address|has no port|has a port|holds|begins with"):
         BlockingConnection(address, 1)
+
+
+def test_each_request_is_changed_before_it_leaves(peer: socket.socket) -> None:
+    """As a signature does, which is of the fields and the body."""
+
+    def add_size(command: RemotingCommand) -> None:
+        command.ext_fields["size"] = str(len(command.body))
+
+    connection = BlockingConnection(f"127.0.0.1:{peer.getsockname()[1]}", 10, before_request=add_size)
+    with contextlib.closing(connection):
+        accepted, _ = peer.accept()
+        with accepted:
+            connection.send_many(RequestCode.SEND_MESSAGE, [({"a": "1"}, b"one"), ({"a": "2"}, b"")])
+            incoming = RemotingConnection()
+            commands: list[RemotingCommand] = []
+            while len(commands) < 2:
+                commands += incoming.receive_data(accepted.recv(1 << 16))
+    assert [command.ext_fields for command in commands] == [{"a": "1", "size": "3"}, {"a": "2", "size": "0"}]

@@ -21,7 +21,7 @@ from remoting.channel import Channel
 from remoting.client import RemotingClient
 from remoting.client_tls import ClientTls
 from remoting.codes import RequestCode
-from remoting.errors import RemotingConnectError
+from remoting.errors import RemotingConnectError, RemotingError, RemotingUntrustedError
 from remoting.frame.command import RemotingCommand, request
 from remoting.server import RemotingServer
 from remoting.tls import ServerTls, TlsError, TlsFiles, TlsLimits, TlsMode
@@ -349,12 +349,32 @@ def test_a_blocking_connection_speaks_tls(run: Run, certificates: Cluster) -> No
     run(check())
 
 
-def test_a_blocking_connection_to_a_server_that_it_does_not_trust(run: Run, certificates: Cluster) -> None:
+def blocking_refusal_of(address: str, tls: ssl.SSLContext | None) -> RemotingError:
+    with (
+        pytest.raises(RemotingError) as caught,
+        contextlib.closing(BlockingConnection(address, 10, tls)) as connection,
+    ):
+        connection.call(RequestCode.SEND_MESSAGE, {}, 10)
+    return caught.value
+
+
+def test_a_blocking_connection_says_why_the_two_do_not_meet(run: Run, certificates: Cluster) -> None:
     async def check() -> None:
+        async def refusal(server: RemotingServer, tls: ClientTls | None) -> RemotingError:
+            context = tls.context if tls is not None else None
+            return await asyncio.to_thread(blocking_refusal_of, f"127.0.0.1:{server.port}", context)
+
         async with serving(certificates.server()) as server:
-            with pytest.raises(RemotingConnectError, match="certificate verify failed"):
-                await asyncio.to_thread(
-                    BlockingConnection, f"127.0.0.1:{server.port}", 10, ClientTls().context
-                )
+            untrusted = await refusal(server, ClientTls())
+            assert isinstance(untrusted, RemotingUntrustedError)
+            assert "unable to get local issuer certificate; trustCertPath must have" in str(untrusted)
+            assert "it may take TLS only (tls.server.mode=enforcing)" in str(await refusal(server, None))
+        async with serving(certificates.server(needs_client=True)) as server:
+            no_certificate = await refusal(server, certificates.client())
+            assert "it may want a certificate that it trusts (tls.client.certPath)" in str(no_certificate)
+        async with serving(None) as server:
+            no_tls = await refusal(server, certificates.client())
+            assert isinstance(no_tls, RemotingConnectError)
+            assert "it takes plaintext only, or its log says why" in str(no_tls)
 
     run(check())

@@ -15,8 +15,8 @@ from mq.cluster import Cluster, ClusterError
 from mq.cluster_layout import ClusterLayout, lines_with_earlier, parse_conf_line, parse_peer_dial
 from mq.cluster_status import cluster_status
 from mq.console import print_json, print_table, user_errors
+from remoting.configuration import TLS_FILE_VARIABLE
 from remoting.tls import TlsError
-from remoting.tls_settings import CONFIG_FILE_VARIABLE
 
 SERVING_TIMEOUT_S = 30.0
 
@@ -90,7 +90,7 @@ def up(
         f"in {layout.dir}"
     )
     if layout.client_tls_file is not None:
-        print(f"TLS: export {CONFIG_FILE_VARIABLE}={layout.client_tls_file}")
+        print(f"TLS: export {TLS_FILE_VARIABLE}={layout.client_tls_file}")
 
 
 @app.command()

@@ -9,8 +9,9 @@ import typer
 
 from mq.console import user_errors
 from mq.tls_files import AUTHORITY, CLIENT, DAYS, TlsDirectory
+from remoting.configuration import TLS_FILE_VARIABLE
 from remoting.tls import TlsError
-from remoting.tls_settings import CONFIG_FILE_KEY, CONFIG_FILE_VARIABLE
+from remoting.tls_settings import CONFIG_FILE_KEY
 
 app = typer.Typer(no_args_is_help=True, help="Certificates for TLS.")
 
@@ -48,7 +49,7 @@ def init(
     for name in made:
         if name not in (AUTHORITY, CLIENT):
             print(f"  # {name}: {files.properties_file(name)}")
-    print(f"For mq and mqclient:\n  export {CONFIG_FILE_VARIABLE}={files.properties_file(CLIENT)}")
+    print(f"For mq and mqclient:\n  export {TLS_FILE_VARIABLE}={files.properties_file(CLIENT)}")
     print(
         "For Java clients:\n"
         f"  -Dtls.enable=true -D{CONFIG_FILE_KEY}={files.properties_file(CLIENT)}\n"

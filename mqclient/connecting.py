@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 from remoting.client import Connect
-from remoting.tls_settings import client_tls_from_file, client_tls_of_environment
+from remoting.configuration import TLS_FILE_VARIABLE
+from remoting.tls_settings import client_tls_from_file
 
 
 def tls_from_file(path: str) -> Connect | None:
@@ -18,5 +21,10 @@ def tls_from_file(path: str) -> Connect | None:
 
 def connect_of_environment() -> Connect | None:
     """As tls_from_file(), of the file that the environment names; None: it names none. Raises ValueError."""
-    tls = client_tls_of_environment()
-    return tls.connect if tls is not None else None
+    path = os.environ.get(TLS_FILE_VARIABLE)
+    if not path:
+        return None
+    try:
+        return tls_from_file(path)
+    except OSError as error:
+        raise ValueError(f"{TLS_FILE_VARIABLE}={path} cannot be read: {error.strerror}") from None

@@ -26,6 +26,7 @@ from pyspark.sql.streaming.listener import (
 from message.names import group_fault
 from mqclient.errors import MQClientError
 from pyspark_dledger.option_values import OptionError
+from pyspark_dledger.wire.cluster_access import ClusterAccess
 from pyspark_dledger.wire.cluster_look import ClusterLook
 from pyspark_dledger.wire.common_options import namesrv_addresses
 from pyspark_dledger.wire.message_offset import offset_from_json
@@ -46,11 +47,20 @@ class ProgressCommitter(StreamingQueryListener):
     The query's sources are told from others by their offsets: it must read from one cluster alone.
     """
 
-    def __init__(self, namesrv: str, group: str, query_name: str) -> None:
-        """Raises OptionError."""
+    def __init__(
+        self,
+        namesrv: str,
+        group: str,
+        query_name: str,
+        *,
+        credentials_file: str = "",
+        tls_config_file: str = "",
+    ) -> None:
+        """Files as of the options of messages; what is not given is the environment's. Raises OptionError."""
         if fault := group_fault(group):
             raise OptionError(f"group {group!r}: {fault}")
-        self._look = ClusterLook(namesrv_addresses(namesrv), _TIMEOUT_MS)
+        cluster = ClusterAccess(namesrv_addresses(namesrv), credentials_file, tls_config_file)
+        self._look = ClusterLook(cluster, _TIMEOUT_MS)
         self._group = group
         self._query_name = query_name
         self._committed: dict[Queue, int] = {}

@@ -21,6 +21,7 @@ import msgspec
 
 from remoting.address import AddressError, check_host, parse_addresses, unbracketed
 
+TLS_FILE_VARIABLE: Final = "PYDLEDGER_TLS_CONFIG_FILE"  # names a client's tls.properties, in the environment
 OWN_PREFIX: Final = "pyDLedger"  # of the keys that RocketMQ does not have
 UNSET: Final = object()  # in place of a value: the default counts
 # Java takes a blank for a sign as well: then any text is one of pairs.

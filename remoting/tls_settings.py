@@ -28,7 +28,6 @@ from remoting.tls import ServerTls, TlsFiles, TlsLimits, TlsMode
 log = logging.getLogger(__name__)
 
 CONFIG_FILE_KEY: Final = "tls.config.file"
-CONFIG_FILE_VARIABLE: Final = "PYDLEDGER_TLS_CONFIG_FILE"  # of clients, in the environment
 SERVER_PASSWORD_VARIABLE: Final = "PYDLEDGER_TLS_SERVER_KEY_PASSWORD"
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _PASSWORDS: Final = (
@@ -245,17 +244,6 @@ def client_tls(config: TlsConfig) -> ClientTls | None:
         checks_host_name=config.check_host_name,
         limits=config.limits,
     )
-
-
-def client_tls_of_environment() -> ClientTls | None:
-    """As client_tls_from_file(), of the file that the environment names; None: it names none. Raises ValueError."""
-    path = os.environ.get(CONFIG_FILE_VARIABLE)
-    if not path:
-        return None
-    try:
-        return client_tls_from_file(path)
-    except OSError as error:
-        raise ValueError(f"{CONFIG_FILE_VARIABLE}={path} cannot be read: {error.strerror}") from None
 
 
 def client_tls_from_file(path: str) -> ClientTls | None:

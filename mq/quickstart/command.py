@@ -41,7 +41,7 @@ from mqclient import Producer, ProducerConfig
 from mqclient.client_api import ClientApi
 from remoting.bodies.bodies import MASTER_ID
 from remoting.client import RemotingClient
-from remoting.tls_settings import CONFIG_FILE_VARIABLE
+from remoting.configuration import TLS_FILE_VARIABLE
 from verify.replica import ReplicaError
 from verify.report.html_report import html_report
 from verify.runner import LocalRunner
@@ -72,7 +72,7 @@ def quickstart(
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON and nothing else.")] = False,
 ) -> None:
     """Start a cluster, send a file, kill the leader half way, prove that nothing is lost."""
-    os.environ.pop(CONFIG_FILE_VARIABLE, None)  # this cluster is in plaintext
+    os.environ.pop(TLS_FILE_VARIABLE, None)  # this cluster is in plaintext
     with user_errors(ClusterError, ReplicaError):
         lines = count_lines(file)
         if lines < 2:

@@ -103,13 +103,14 @@ class RouteTable:
 
     async def _refresh(self, topic: str) -> TopicRoute:
         trouble = ""
+        cause: MQClientError | None = None
         is_unknown = False
         for _ in range(len(self.namesrv_addresses)):
             address = self.namesrv_addresses[0]
             try:
                 route = await self._fetch(address, topic)
             except MQClientError as error:
-                trouble = str(error)  # which names the address
+                cause, trouble = error, str(error)  # which names the address
                 self.namesrv_addresses.append(self.namesrv_addresses.pop(0))
                 continue
             if route is None:
@@ -120,7 +121,9 @@ class RouteTable:
                 continue
             self._store(route)
             return route
-        raise TopicUnknownError(trouble) if is_unknown else RouteNotFoundError(trouble)
+        if is_unknown:
+            raise TopicUnknownError(trouble)
+        raise RouteNotFoundError(trouble) from cause
 
     def _store(self, route: TopicRoute) -> None:
         before = self._routes.get(route.topic)

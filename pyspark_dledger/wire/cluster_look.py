@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
@@ -30,13 +30,16 @@ from mqclient.errors import (
 from mqclient.loop_thread import LoopThread
 from mqclient.message_queue import MessageQueue
 from mqclient.route.route_table import RouteTable
+from pyspark_dledger.wire.cluster_access import ClusterAccess
 from pyspark_dledger.wire.message_options import Subscription
 from pyspark_dledger.wire.proof import LogBounds, Proof
 from pyspark_dledger.wire.queue_range import Queue
 from pyspark_dledger.wire.read_errors import ReadTimeoutError
 from remoting.bodies.bodies import MASTER_ID, ClusterInfo, ConsumerData, HeartbeatData, SubscriptionData
-from remoting.client import RemotingClient
+from remoting.client import Connect, RemotingClient
 from remoting.codes import ResponseCode
+from remoting.errors import RemotingUntrustedError
+from remoting.frame.command import RemotingCommand
 
 T = TypeVar("T")
 
@@ -63,19 +66,20 @@ class QueueBounds(NamedTuple):
 
 
 class ClusterLook:
-    """Use it as `with ClusterLook(namesrv, timeout_ms) as look`. What may pass by itself is waited for. Raises
-    ReadTimeoutError, and MQClientError for what will not pass."""
+    """Use it as `with ClusterLook(cluster, timeout_ms) as look`. What may pass by itself is waited for. Raises
+    ReadTimeoutError, and AccessError and MQClientError for what will not pass."""
 
-    def __init__(self, namesrv: Sequence[str], timeout_ms: int) -> None:
+    def __init__(self, cluster: ClusterAccess, timeout_ms: int) -> None:
         self._timeout_s = timeout_ms / 1000
-        self._namesrv = namesrv
+        self._cluster = cluster
         self._thread = LoopThread("pyspark-dledger")
         self._remoting: RemotingClient | None = None
         self._greeted: set[tuple[str, str]] = set()  # consumer groups and brokers
 
     def __enter__(self) -> Self:
+        tls, signer = self._cluster.tls(), self._cluster.signer()
         self._thread.start()
-        self._thread.call_soon(self._begin)
+        self._thread.call_soon(lambda: self._begin(None if tls is None else tls.connect, signer))
         return self
 
     def __exit__(
@@ -145,10 +149,10 @@ class ClusterLook:
 
         return dict(zip(queues, await asyncio.gather(*map(one, queues)), strict=True))
 
-    def _begin(self) -> None:
-        self._remoting = RemotingClient()
+    def _begin(self, connect: Connect | None, signer: Callable[[RemotingCommand], None] | None) -> None:
+        self._remoting = RemotingClient(connect=connect, before_request=signer)
         self._api = ClientApi(self._remoting)
-        self._routes = RouteTable(self._namesrv, self._api.topic_route)
+        self._routes = RouteTable(self._cluster.namesrv, self._api.topic_route)
 
     async def _end(self) -> None:
         await self._routes.close()
@@ -235,7 +239,7 @@ class ClusterLook:
 
     async def _of_a_namesrv(self, ask: Callable[[str], Coroutine[Any, Any, T]]) -> T:
         trouble: MQClientError | None = None
-        for address in self._namesrv:
+        for address in self._cluster.namesrv:
             try:
                 return await ask(address)
             except MQClientError as error:
@@ -271,6 +275,11 @@ class ClusterLook:
 def _may_pass(error: MQClientError) -> bool:
     if isinstance(error, BrokerResponseError):
         return error.code in _NOT_NOW
+    cause = error.__cause__
+    if isinstance(error, RouteNotFoundError) and isinstance(cause, MQClientError):
+        return _may_pass(cause)
+    if isinstance(cause, RemotingUntrustedError):
+        return False
     return isinstance(error, NoAnswerError | NoMasterError | RouteNotFoundError)
 
 

@@ -6,9 +6,12 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from pyspark_dledger.option_values import OptionError, choice
+from pyspark_dledger.wire.cluster_access import ClusterAccess
 from remoting.address import AddressError, parse_addresses
 
 POLL_TIMEOUT_MS: Final = 120_000
+# Where secrets are: a plan and a checkpoint show options.
+ACCESS_OPTIONS: Final = ("namesrv", "credentialsFile", "tlsConfigFile")
 VIEWS: Final = ("messages", "entries")
 
 
@@ -34,6 +37,17 @@ def known_options(
             where = "spark.read" if is_stream else "spark.readStream"
             raise OptionError(f"option {name} is for {where} alone: leave it out")
     return given
+
+
+def cluster_access(given: Mapping[str, str]) -> ClusterAccess:
+    """Of the options ACCESS_OPTIONS. Raises OptionError."""
+    if "namesrv" not in given:
+        raise OptionError("option namesrv is missing: write host:port, several joined by ;")
+    files = {name: given.get(name, "").strip() for name in ("credentialsFile", "tlsConfigFile")}
+    for name, path in files.items():
+        if name in given and not path:
+            raise OptionError(f"option {name} is empty: write the path of a file, or leave it out")
+    return ClusterAccess(namesrv_addresses(given["namesrv"]), *files.values())
 
 
 def namesrv_addresses(text: str) -> tuple[str, ...]:

@@ -8,11 +8,12 @@ from typing import Final
 
 from pyspark_dledger.option_values import OptionError, choice, listed, number
 from pyspark_dledger.schema import WIRE_ENTRY_COLUMN_NAMES, check_names
-from pyspark_dledger.wire.common_options import POLL_TIMEOUT_MS, known_options, namesrv_addresses
+from pyspark_dledger.wire.cluster_access import ClusterAccess
+from pyspark_dledger.wire.common_options import ACCESS_OPTIONS, POLL_TIMEOUT_MS, cluster_access, known_options
 from pyspark_dledger.wire.planning import TaskSizes
 
 OPTIONS: Final = (
-    "namesrv", "view", "brokers", "readFrom", "startingOffsets", "maxOffsetsPerTrigger", "minPartitions",
+    *ACCESS_OPTIONS, "view", "brokers", "readFrom", "startingOffsets", "maxOffsetsPerTrigger", "minPartitions",
     "maxRecordsPerPartition", "topic", "columns", "body", "pollTimeoutMs",
 )  # fmt: skip
 _OF_STREAMS: Final = ("maxOffsetsPerTrigger",)
@@ -22,7 +23,7 @@ _OF_STREAMS: Final = ("maxOffsetsPerTrigger",)
 class LogOptions:
     """What a worker has to know to read the log of any group."""
 
-    namesrv: tuple[str, ...]
+    cluster: ClusterAccess
     timeout_ms: int
     followers_first: bool  # the leader has enough to do
 
@@ -49,7 +50,7 @@ def entry_options(options: Mapping[str, str], columns: Sequence[str], *, is_stre
         )
     return EntryOptions(
         log=LogOptions(
-            namesrv=namesrv_addresses(given["namesrv"]),
+            cluster=cluster_access(given),
             timeout_ms=number(given, "pollTimeoutMs", at_least=1) or POLL_TIMEOUT_MS,
             followers_first=choice(given, "readFrom", ("leader", "follower")) == "follower",
         ),

@@ -72,7 +72,7 @@ class EntryReader(_LogRangeReader, DataSourceReader):
         from pyspark_dledger.wire.cluster_look import ClusterLook
 
         options = self.options
-        with ClusterLook(options.log.namesrv, options.log.timeout_ms) as look:
+        with ClusterLook(options.log.cluster, options.log.timeout_ms) as look:
             bounds = {broker: look.committed(broker) for broker in look.groups(options.brokers)}
             return self._tasks(EntryOffset(), _end_of(EntryOffset(), bounds, look, options, None))
 
@@ -129,7 +129,7 @@ class EntryStreamReader(_LogRangeReader, DataSourceStreamReader, SupportsTrigger
             from pyspark_dledger.wire.cluster_look import ClusterLook
 
             log = self.options.log
-            self._look = self._open.enter_context(ClusterLook(log.namesrv, log.timeout_ms))
+            self._look = self._open.enter_context(ClusterLook(log.cluster, log.timeout_ms))
         return self._look
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dledger.entry import ENTRY_HEADER_SIZE, RangeCorruptError, parse_header, verify_entries
+from pyspark_dledger.wire.cluster_access import ClusterAccess, check_not_refused
 from pyspark_dledger.wire.entry_offset import LogRange
 from pyspark_dledger.wire.entry_options import LogOptions
 from pyspark_dledger.wire.patience import NotNowError, Patience
@@ -28,7 +29,6 @@ from verify.log.entry_scan import Run, up_to
 
 _BYTES_MAX: Final = 1024 * 1024
 _TIMEOUT_S: Final = 10.0
-_CONNECT_TIMEOUT_S: Final = 3.0
 _REFUSED: Final = frozenset({ResponseCode.NO_PERMISSION, ResponseCode.REQUEST_CODE_NOT_SUPPORTED})
 
 
@@ -132,7 +132,7 @@ class LogReader:
     def _connected(self) -> BlockingConnection:
         if self._connection is None:
             members = member_addresses(self._options, self._task.part.broker)
-            self._connection = BlockingConnection(members[self._turn % len(members)], _CONNECT_TIMEOUT_S)
+            self._connection = self._options.cluster.connection(members[self._turn % len(members)])
         return self._connection
 
     def close(self) -> None:
@@ -143,11 +143,11 @@ class LogReader:
 
 
 def member_addresses(options: LogOptions, broker: str) -> list[str]:
-    """Of a group, in the order in which they are asked. Raises RemotingError, NotNowError."""
+    """Of a group, in the order in which they are asked. Raises NotNowError, AccessError."""
     troubles = []
-    for address in options.namesrv:
+    for address in options.cluster.namesrv:
         try:
-            table = _cluster_info(address).broker_addr_table
+            table = _cluster_info(options.cluster, address).broker_addr_table
         except (RemotingError, RemotingBodyError, NotNowError) as error:
             troubles.append(str(error))
             continue
@@ -160,9 +160,10 @@ def member_addresses(options: LogOptions, broker: str) -> list[str]:
     raise NotNowError("; ".join(troubles))
 
 
-def _cluster_info(address: str) -> ClusterInfo:
-    with closing(BlockingConnection(address, _CONNECT_TIMEOUT_S)) as connection:
+def _cluster_info(cluster: ClusterAccess, address: str) -> ClusterInfo:
+    with closing(cluster.connection(address)) as connection:
         answer: RemotingCommand = connection.call(RequestCode.GET_BROKER_CLUSTER_INFO, {}, _TIMEOUT_S)
+    check_not_refused(address, answer)
     if answer.code != ResponseCode.SUCCESS:
         raise NotNowError(f"{address} answers {answer.code} {answer.remark or ''}")
     return ClusterInfo.decode(answer.body)

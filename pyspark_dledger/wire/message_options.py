@@ -23,13 +23,13 @@ from pyspark_dledger.wire.body_format import (
     format_name,
     known_columns,
 )
-from pyspark_dledger.wire.common_options import POLL_TIMEOUT_MS, known_options, namesrv_addresses
+from pyspark_dledger.wire.common_options import ACCESS_OPTIONS, POLL_TIMEOUT_MS, cluster_access, known_options
 from pyspark_dledger.wire.planning import TaskSizes
 from pyspark_dledger.wire.pull_options import PullOptions
 from pyspark_dledger.wire.queue_range import Queue, QueueJsonError, queues_from_json
 
 OPTIONS: Final = (
-    "namesrv", "view", "subscribe", "subscribePattern", "assign",
+    *ACCESS_OPTIONS, "view", "subscribe", "subscribePattern", "assign",
     "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
     "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp",
     "maxOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition",
@@ -145,7 +145,7 @@ def _pull_options(given: Mapping[str, str]) -> PullOptions:
     if not expression:
         raise OptionError("option tags is empty: write tags as `A || B`, or leave it out for all messages")
     return PullOptions(
-        namesrv=namesrv_addresses(given["namesrv"]),
+        cluster=cluster_access(given),
         consumer_group=group,
         expression=expression,
         expression_type=expression_type,

@@ -14,10 +14,11 @@ from typing import Final, NamedTuple
 
 from message.names import AUTO_CREATE_TOPIC_KEY_TOPIC
 from message.tags import java_hash
+from pyspark_dledger.wire.cluster_access import ClusterAccess
 from pyspark_dledger.wire.patience import NotNowError, Patience
 from pyspark_dledger.wire.queue_range import Queue
 from pyspark_dledger.wire.read_errors import SendRefusedError
-from pyspark_dledger.wire.topic_route import CONNECT_TIMEOUT_S, find_in_route, leaders_of
+from pyspark_dledger.wire.topic_route import find_in_route, leaders_of
 from remoting.blocking_connection import BlockingConnection
 from remoting.bodies.bodies import TopicRouteData
 from remoting.codes import RequestCode, ResponseCode
@@ -49,7 +50,7 @@ _NOT_NOW: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class SendOptions:
-    namesrv: tuple[str, ...]
+    cluster: ClusterAccess
     producer_group: str
     timeout_ms: int  # without an acknowledgement
 
@@ -141,7 +142,7 @@ class MessageSender:
         topic = message.topic
         route = self._routes.get(topic)
         if route is None:
-            route = self._routes[topic] = write_route(self._options.namesrv, topic)
+            route = self._routes[topic] = write_route(self._options.cluster, topic)
         if message.sharding_key:
             # As Java's SelectMessageQueueByHash; all queues count, whether or not their group has a leader now.
             queue = route.queues[abs(java_hash(message.sharding_key)) % len(route.queues)]
@@ -173,7 +174,7 @@ class MessageSender:
     def _connected(self, address: str) -> BlockingConnection:
         connection = self._connections.get(address)
         if connection is None:
-            connection = self._connections[address] = BlockingConnection(address, CONNECT_TIMEOUT_S)
+            connection = self._connections[address] = self._options.cluster.connection(address)
         return connection
 
     def close(self) -> None:
@@ -183,7 +184,7 @@ class MessageSender:
         self._connections.clear()
 
 
-def write_route(namesrv: Sequence[str], topic: str) -> Route:
+def write_route(cluster: ClusterAccess, topic: str) -> Route:
     """Raises NotNowError."""
 
     def find(route: TopicRouteData) -> Route:
@@ -197,7 +198,7 @@ def write_route(namesrv: Sequence[str], topic: str) -> Route:
             raise NotNowError(f"knows no queue of topic {topic} that may be written to")
         return Route(queues, leaders_of(route))
 
-    return find_in_route(namesrv, topic, find)
+    return find_in_route(cluster, topic, find)
 
 
 def _some_of(messages: Iterator[SinkMessage]) -> list[SinkMessage]:

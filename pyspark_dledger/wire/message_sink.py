@@ -19,11 +19,11 @@ from pyspark.sql.types import StructType
 
 from message.names import group_fault, topic_fault
 from pyspark_dledger.option_values import OptionError, number
-from pyspark_dledger.wire.common_options import POLL_TIMEOUT_MS, known_options, namesrv_addresses
+from pyspark_dledger.wire.common_options import ACCESS_OPTIONS, POLL_TIMEOUT_MS, cluster_access, known_options
 from pyspark_dledger.wire.message_sender import MessageSender, SendOptions, SinkMessage
 from pyspark_dledger.wire.row_messages import TaskId, check_sink_columns, row_messages
 
-SINK_OPTIONS: Final = ("namesrv", "topic", "producerGroup", "sendTimeoutMs")
+SINK_OPTIONS: Final = (*ACCESS_OPTIONS, "topic", "producerGroup", "sendTimeoutMs")
 # Not Spark's: options of the query itself, which come along.
 _OF_SPARK: Final = frozenset({"checkpointlocation", "path", "queryname"})
 _PRODUCER_GROUP: Final = "pyspark_dledger"
@@ -39,8 +39,6 @@ def sink_options(options: Mapping[str, str], schema: StructType) -> SinkOptions:
     """Raises OptionError."""
     own = {name: value for name, value in options.items() if name.lower() not in _OF_SPARK}
     given = known_options(own, SINK_OPTIONS, (), is_stream=False)
-    if "namesrv" not in given:
-        raise OptionError("option namesrv is missing: write host:port, several joined by ;")
     topic = given.get("topic", "")
     if "topic" in given and (fault := topic_fault(topic)):
         raise OptionError(f"option topic={topic!r}: {fault}")
@@ -49,7 +47,7 @@ def sink_options(options: Mapping[str, str], schema: StructType) -> SinkOptions:
         raise OptionError(f"option producerGroup={group!r}: {fault}")
     check_sink_columns({field.name: field.dataType.simpleString() for field in schema.fields}, topic)
     timeout_ms = number(given, "sendTimeoutMs", at_least=1) or POLL_TIMEOUT_MS
-    return SinkOptions(SendOptions(namesrv_addresses(given["namesrv"]), group, timeout_ms), topic)
+    return SinkOptions(SendOptions(cluster_access(given), group, timeout_ms), topic)
 
 
 @dataclass

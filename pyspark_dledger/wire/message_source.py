@@ -55,7 +55,7 @@ class MessageReader(_RangeReader, DataSourceReader):
         from pyspark_dledger.wire.cluster_look import ClusterLook
 
         options = self.options
-        with ClusterLook(options.pull.namesrv, options.pull.timeout_ms) as look:
+        with ClusterLook(options.pull.cluster, options.pull.timeout_ms) as look:
             queues = look.queues(options.subscription)
             bounds = look.bounds(queues)
             begins = _resolved(options.starting, bounds, look, late_is_end=options.late_time_is_latest)
@@ -136,7 +136,7 @@ class MessageStreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerA
             from pyspark_dledger.wire.cluster_look import ClusterLook
 
             pull = self.options.pull
-            self._look = self._open.enter_context(ClusterLook(pull.namesrv, pull.timeout_ms))
+            self._look = self._open.enter_context(ClusterLook(pull.cluster, pull.timeout_ms))
         return self._look
 
     def _ends_now(self) -> dict[Queue, int]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from message.names import TOOLS_CONSUMER_GROUP
 from message.tags import EXPRESSION_TYPE_TAG, SUB_ALL
+from pyspark_dledger.wire.cluster_access import ClusterAccess
 from pyspark_dledger.wire.common_options import POLL_TIMEOUT_MS
 
 
@@ -13,7 +14,7 @@ from pyspark_dledger.wire.common_options import POLL_TIMEOUT_MS
 class PullOptions:
     """What a worker has to know to read a range of any queue."""
 
-    namesrv: tuple[str, ...]
+    cluster: ClusterAccess
     consumer_group: str = TOOLS_CONSUMER_GROUP  # for access control: nothing is committed
     expression: str = SUB_ALL
     expression_type: str = EXPRESSION_TYPE_TAG

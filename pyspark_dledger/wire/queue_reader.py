@@ -13,11 +13,12 @@ from typing import Final
 
 from message.record_layout import QUEUE_OFFSET_AT
 from message.sys_flag import pull_sys_flag
+from pyspark_dledger.wire.cluster_access import ClusterAccess
 from pyspark_dledger.wire.patience import NotNowError, Patience
 from pyspark_dledger.wire.pull_options import PullOptions
 from pyspark_dledger.wire.queue_range import Queue, QueueRange
 from pyspark_dledger.wire.read_errors import DataLossError, PullRefusedError
-from pyspark_dledger.wire.topic_route import CONNECT_TIMEOUT_S, find_in_route, leaders_of
+from pyspark_dledger.wire.topic_route import find_in_route, leaders_of
 from remoting.blocking_connection import BlockingConnection
 from remoting.bodies.bodies import TopicRouteData
 from remoting.codes import RequestCode, ResponseCode
@@ -190,8 +191,8 @@ class QueueReader:
 
     def _connected(self) -> BlockingConnection:
         if self._connection is None:
-            address = leader_address(self._options.namesrv, self._part.queue)
-            self._connection = BlockingConnection(address, CONNECT_TIMEOUT_S)
+            address = leader_address(self._options.cluster, self._part.queue)
+            self._connection = self._options.cluster.connection(address)
         return self._connection
 
     def close(self) -> None:
@@ -203,7 +204,7 @@ class QueueReader:
             self._connection = None
 
 
-def leader_address(namesrv: tuple[str, ...], queue: Queue) -> str:
+def leader_address(cluster: ClusterAccess, queue: Queue) -> str:
     """Of the queue's broker. Raises NotNowError."""
 
     def find(route: TopicRouteData) -> str:
@@ -212,7 +213,7 @@ def leader_address(namesrv: tuple[str, ...], queue: Queue) -> str:
             raise NotNowError(f"knows no leader of {queue.broker} with topic {queue.topic}")
         return leader
 
-    return find_in_route(namesrv, queue.topic, find)
+    return find_in_route(cluster, queue.topic, find)
 
 
 def _said(answer: RemotingCommand) -> str:

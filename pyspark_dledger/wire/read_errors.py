@@ -9,6 +9,10 @@ class ReadError(Exception):
     """Base of what a read or write over the wire ends in."""
 
 
+class AccessError(ReadError):
+    """A server does not let this client in, or the files with its key or its certificates cannot be used."""
+
+
 class PullRefusedError(ReadError):
     """A broker answers that this will never be read, in its own words."""
 

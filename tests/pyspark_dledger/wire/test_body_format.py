@@ -17,6 +17,7 @@ from socket_broker import QUEUE, SocketBroker, record
 from pyspark_dledger.option_values import OptionError
 from pyspark_dledger.schema import SchemaError
 from pyspark_dledger.wire.body_format import BodyFormat, body_format
+from pyspark_dledger.wire.cluster_access import ClusterAccess
 from pyspark_dledger.wire.message_options import message_ddl
 from pyspark_dledger.wire.message_rows import MessageSelection, range_batches
 from pyspark_dledger.wire.pull_options import PullOptions
@@ -210,7 +211,7 @@ def test_large_bodies_of_json_come_in_batches_of_their_own() -> None:
     large = zlib.compress(b'{"id":1}' + b" " * 700_000)
     broker = SocketBroker([record(number, large, sys_flag=0x301) for number in range(3)])
     with answering(broker.answer) as broker.address:
-        pull = PullOptions(namesrv=(broker.address,), timeout_ms=10_000)
+        pull = PullOptions(cluster=ClusterAccess((broker.address,)), timeout_ms=10_000)
         selection = MessageSelection(("body", "_corrupt"), inflate=True, body=wanted)
         batches = list(range_batches(QueueRange(QUEUE, 0, 3), pull, selection))
     assert [batch.to_pylist() for batch in batches] == [[{"body": {"id": 1}, "_corrupt": None}]] * 3
@@ -218,7 +219,7 @@ def test_large_bodies_of_json_come_in_batches_of_their_own() -> None:
 
 def rows_of(broker: SocketBroker, wanted: BodyFormat, *columns: str, **options: Any) -> list[dict[str, Any]]:
     with answering(broker.answer) as broker.address:
-        pull = PullOptions(namesrv=(broker.address,), timeout_ms=10_000, **options)
+        pull = PullOptions(cluster=ClusterAccess((broker.address,)), timeout_ms=10_000, **options)
         selection = MessageSelection(columns, inflate=True, body=wanted)
         part = QueueRange(QUEUE, 0, len(broker.records))
         return [row for batch in range_batches(part, pull, selection) for row in batch.to_pylist()]

@@ -11,6 +11,7 @@ from one_broker import OneBroker, send_fields
 
 from dledger.entry import parse_header
 from pyspark_dledger.wire import log_reader, patience
+from pyspark_dledger.wire.cluster_access import ClusterAccess
 from pyspark_dledger.wire.entry_offset import LogRange
 from pyspark_dledger.wire.entry_options import LogOptions
 from pyspark_dledger.wire.log_reader import LogReader, LogTask, member_addresses
@@ -58,7 +59,7 @@ def group_of(
         return change(response(command, told.code, told.remark, told.ext_fields, bytes(told.body)))
 
     with answering(answer) as address:
-        yield LogOptions(namesrv=(address,), timeout_ms=10_000, followers_first=False)
+        yield LogOptions(cluster=ClusterAccess((address,)), timeout_ms=10_000, followers_first=False)
 
 
 def proof_at(broker: OneBroker, index: int) -> Proof:
@@ -177,5 +178,7 @@ def test_members_are_asked_in_the_order_that_is_wished(followers_first: bool, or
         return response(command, body=ClusterInfo(broker_addr_table={"g0": data}).encode())
 
     with answering(answer) as address:
-        options = LogOptions(namesrv=("127.0.0.1:1", address), timeout_ms=1, followers_first=followers_first)
+        options = LogOptions(
+            cluster=ClusterAccess(("127.0.0.1:1", address)), timeout_ms=1, followers_first=followers_first
+        )
         assert member_addresses(options, "g0") == order

@@ -43,7 +43,7 @@ def test_names_of_options_have_no_case_as_all_of_sparks() -> None:
     options = message_options(
         {"namesrv": "h:1;g:2", "SUBSCRIBE": "A, B,A", "MINpartitions": "4"}, ("body",), is_stream=False
     )
-    assert options.pull.namesrv == ("h:1", "g:2")
+    assert options.pull.cluster.namesrv == ("h:1", "g:2")
     assert options.subscription == Subscription(topics=("A", "B"))
     assert options.sizes == TaskSizes(4, None)
     assert options.columns == ("body",)

@@ -13,6 +13,7 @@ from message.batch import BatchMessage, encode_batch
 from message.sys_flag import INNER_BATCH_FLAG, NEED_UNWRAP_FLAG
 from pyspark_dledger.schema import MESSAGE_COLUMN_NAMES
 from pyspark_dledger.wire import message_rows, patience
+from pyspark_dledger.wire.cluster_access import ClusterAccess
 from pyspark_dledger.wire.message_rows import MessageSelection, range_batches
 from pyspark_dledger.wire.pull_options import PullOptions
 from pyspark_dledger.wire.queue_range import QueueRange
@@ -43,7 +44,7 @@ def read(
     **options: Any,
 ) -> Rows:
     with answering(broker.answer) as broker.address:
-        pull = PullOptions(namesrv=(broker.address,), timeout_ms=timeout_ms, **options)
+        pull = PullOptions(cluster=ClusterAccess((broker.address,)), timeout_ms=timeout_ms, **options)
         batches = range_batches(QueueRange(QUEUE, start, end), pull, MessageSelection(columns, inflate))
         return [row for batch in batches for row in batch.to_pylist()]
 

@@ -9,6 +9,7 @@ from answering import answering
 
 from message.tags import java_hash
 from pyspark_dledger.wire import message_sender, patience
+from pyspark_dledger.wire.cluster_access import ClusterAccess
 from pyspark_dledger.wire.message_sender import MessageSender, SendOptions, SinkMessage
 from pyspark_dledger.wire.read_errors import ReadTimeoutError, SendRefusedError
 from remoting.bodies.bodies import BrokerData, QueueData, TopicRouteData
@@ -65,7 +66,7 @@ def running(cluster: SendCluster) -> Iterator[SendOptions]:
         cluster.namesrv = servers.enter_context(answering(cluster.route))
         for name in cluster.leaders:
             cluster.leaders[name] = servers.enter_context(answering(cluster.send))
-        yield SendOptions(namesrv=("127.0.0.1:1", cluster.namesrv), producer_group="p", timeout_ms=10_000)
+        yield SendOptions(ClusterAccess(("127.0.0.1:1", cluster.namesrv)), "p", timeout_ms=10_000)
 
 
 def some(count: int, sharding_key: str = "") -> list[SinkMessage]:
@@ -74,7 +75,7 @@ def some(count: int, sharding_key: str = "") -> list[SinkMessage]:
 
 def sent(cluster: SendCluster, messages: list[SinkMessage], timeout_ms: int = 10_000) -> int:
     with running(cluster) as options, closing(MessageSender(options)) as sender:
-        sender._options = SendOptions(options.namesrv, "p", timeout_ms)
+        sender._options = SendOptions(options.cluster, "p", timeout_ms)
         return sender.send(iter(messages))
 
 

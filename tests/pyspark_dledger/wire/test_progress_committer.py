@@ -12,6 +12,7 @@ import pytest
 from mqclient import NoMasterError
 from pyspark_dledger.option_values import OptionError
 from pyspark_dledger.progress_committer import ProgressCommitter
+from pyspark_dledger.wire.cluster_access import ClusterAccess
 from pyspark_dledger.wire.message_offset import MessageOffset
 from pyspark_dledger.wire.queue_range import Queue
 
@@ -82,3 +83,10 @@ def test_offsets_of_other_sources_are_passed_over(end: str) -> None:
 def test_refuses_a_group_that_no_broker_would_take() -> None:
     with pytest.raises(OptionError, match="group 'a b'"):
         ProgressCommitter("127.0.0.1:9876", "a b", "orders")
+
+
+def test_committer_comes_in_by_files_as_a_source_does() -> None:
+    committer = ProgressCommitter(
+        "h:1", "spark", "orders", credentials_file="keys", tls_config_file="tls.properties"
+    )
+    assert committer._look._cluster == ClusterAccess(("h:1",), "keys", "tls.properties")

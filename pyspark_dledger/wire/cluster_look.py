@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from functools import partial
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
@@ -31,19 +33,24 @@ from mqclient.loop_thread import LoopThread
 from mqclient.message_queue import MessageQueue
 from mqclient.route.route_table import RouteTable
 from pyspark_dledger.wire.cluster_access import ClusterAccess
+from pyspark_dledger.wire.entry_offset import LogRange
 from pyspark_dledger.wire.message_options import Subscription
 from pyspark_dledger.wire.proof import LogBounds, Proof
-from pyspark_dledger.wire.queue_range import Queue
+from pyspark_dledger.wire.queue_range import Queue, QueueRange
 from pyspark_dledger.wire.read_errors import ReadTimeoutError
+from remoting.bodies.admin_bodies import QueryConsumeQueueResponseBody
 from remoting.bodies.bodies import MASTER_ID, ClusterInfo, ConsumerData, HeartbeatData, SubscriptionData
 from remoting.client import Connect, RemotingClient
-from remoting.codes import ResponseCode
+from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import RemotingUntrustedError
 from remoting.frame.command import RemotingCommand
+from remoting.headers.admin_headers import QueryConsumeQueueRequestHeader
+from remoting.headers.headers import to_ext_fields
 
 T = TypeVar("T")
 
 _INDEX_MAX: Final = (1 << 63) - 1  # behind all entries
+_UNITS_AT_ONCE: Final = 1000  # brokers give no more
 _AT_ONCE: Final = 64  # queues that are asked about
 _PAUSE_S: Final = 0.1
 # It leads no more, does not serve yet, or has too much to do.
@@ -133,6 +140,28 @@ class ClusterLook:
         """Of a committed entry, or of the one before the first that the leader has. None where it has expired."""
         return self._thread.call(self._patiently(lambda: self._proof_at(broker, index)))
 
+    def fitting(self, part: QueueRange, size_max: int) -> tuple[int, int]:
+        """How many messages from the range's first on have no more bytes as records, one at least, and their bytes.
+
+        Of what has expired nothing counts. Messages of an inner batch count as the whole batch each.
+        """
+        return self._thread.call(self._fitting(part, size_max))
+
+    def entries_fitting(self, part: LogRange, size_max: int) -> tuple[int, int]:
+        """The same of entries, as bytes of the log."""
+        begin, end = self._entry_place(part.broker, part.start)
+        if end - begin >= size_max:
+            return 1, end - begin
+        others = range(part.start + 1, part.end)
+        count = 1 + bisect_right(
+            others, begin + size_max, key=lambda index: self._entry_place(part.broker, index)[1]
+        )
+        return count, self._entry_place(part.broker, part.start + count - 1)[1] - begin
+
+    def _entry_place(self, broker: str, index: int) -> tuple[int, int]:
+        """Where a committed entry begins and ends in the log."""
+        return self._thread.call(self._patiently(lambda: self._place_of(broker, index)))
+
     def _of_each(
         self, queues: Collection[Queue], ask: Callable[[Queue], Coroutine[Any, Any, T]]
     ) -> dict[Queue, T]:
@@ -201,6 +230,43 @@ class ClusterLook:
     async def _commit(self, group: str, queue: Queue, offset: int) -> None:
         address = await self._leader(queue)
         await self._api.update_consumer_offset(address, group, MessageQueue(*queue), offset)
+
+    async def _fitting(self, part: QueueRange, size_max: int) -> tuple[int, int]:
+        at, size = part.start, 0
+        while at < part.end:
+            begin, sizes = await self._patiently(
+                partial(self._sizes, part._replace(start=at)), part.queue.topic
+            )
+            at = max(at, min(begin, part.end))
+            for length in sizes[: part.end - at]:
+                if size + length > size_max and at > part.start:
+                    return at - part.start, size
+                size += length
+                at += 1
+        return at - part.start, size
+
+    async def _sizes(self, part: QueueRange) -> tuple[int, list[int]]:
+        """The first offset that the queue still has, and sizes of messages from there or from the range's first on."""
+        address = await self._leader(part.queue)
+        header = QueryConsumeQueueRequestHeader(
+            topic=part.queue.topic,
+            queue_id=part.queue.queue_id,
+            index=part.start,
+            count=min(part.end - part.start, _UNITS_AT_ONCE),
+        )
+        answer = await self._api.call(address, RequestCode.QUERY_CONSUME_QUEUE, to_ext_fields(header))
+        body = answer.read(QueryConsumeQueueResponseBody)
+        if not body.queue_data and body.min_queue_index < part.end:
+            raise NoMasterError(f"{address} does not know offset {part.start} of {part.queue}")
+        return body.min_queue_index, [unit.physic_size for unit in body.queue_data]
+
+    async def _place_of(self, broker: str, index: int) -> tuple[int, int]:
+        address = await self._leader_of_group(broker)
+        _, head = await self._api.entry_head(address, index)
+        if not head:
+            raise NoMasterError(f"{address} does not know entry {index}")
+        header = parse_header(head)
+        return header.pos, header.pos + header.size
 
     async def _groups(self, names: Collection[str]) -> list[str]:
         known = (await self._cluster_info()).broker_addr_table

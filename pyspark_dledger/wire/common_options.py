@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from pyspark_dledger.option_values import OptionError, choice
+from pyspark_dledger.option_values import OptionError, choice, number
 from pyspark_dledger.wire.cluster_access import ClusterAccess
+from pyspark_dledger.wire.planning import TriggerLimits
 from remoting.address import AddressError, parse_addresses
 
 POLL_TIMEOUT_MS: Final = 120_000
 # Where secrets are: a plan and a checkpoint show options.
 ACCESS_OPTIONS: Final = ("namesrv", "credentialsFile", "tlsConfigFile")
+OF_STREAMS: Final = ("maxOffsetsPerTrigger", "maxBytesPerTrigger")
 VIEWS: Final = ("messages", "entries")
 
 
@@ -48,6 +50,11 @@ def cluster_access(given: Mapping[str, str]) -> ClusterAccess:
         if name in given and not path:
             raise OptionError(f"option {name} is empty: write the path of a file, or leave it out")
     return ClusterAccess(namesrv_addresses(given["namesrv"]), *files.values())
+
+
+def trigger_limits(given: Mapping[str, str]) -> TriggerLimits:
+    """Of the options OF_STREAMS. Raises OptionError."""
+    return TriggerLimits(*(number(given, name, at_least=1) for name in OF_STREAMS))
 
 
 def namesrv_addresses(text: str) -> tuple[str, ...]:

@@ -9,14 +9,20 @@ from typing import Final
 from pyspark_dledger.option_values import OptionError, choice, listed, number
 from pyspark_dledger.schema import WIRE_ENTRY_COLUMN_NAMES, check_names
 from pyspark_dledger.wire.cluster_access import ClusterAccess
-from pyspark_dledger.wire.common_options import ACCESS_OPTIONS, POLL_TIMEOUT_MS, cluster_access, known_options
-from pyspark_dledger.wire.planning import TaskSizes
+from pyspark_dledger.wire.common_options import (
+    ACCESS_OPTIONS,
+    OF_STREAMS,
+    POLL_TIMEOUT_MS,
+    cluster_access,
+    known_options,
+    trigger_limits,
+)
+from pyspark_dledger.wire.planning import TaskSizes, TriggerLimits
 
 OPTIONS: Final = (
-    *ACCESS_OPTIONS, "view", "brokers", "readFrom", "startingOffsets", "maxOffsetsPerTrigger", "minPartitions",
+    *ACCESS_OPTIONS, "view", "brokers", "readFrom", "startingOffsets", *OF_STREAMS, "minPartitions",
     "maxRecordsPerPartition", "topic", "columns", "body", "pollTimeoutMs",
 )  # fmt: skip
-_OF_STREAMS: Final = ("maxOffsetsPerTrigger",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +42,13 @@ class EntryOptions:
     topic: str | None
     inflate: bool
     begins_at_end: bool
-    entries_per_trigger: int | None
+    limits: TriggerLimits
     sizes: TaskSizes
 
 
 def entry_options(options: Mapping[str, str], columns: Sequence[str], *, is_stream: bool) -> EntryOptions:
     """Of the options as Spark hands them over. Raises OptionError and SchemaError."""
-    given = known_options(options, OPTIONS, () if is_stream else _OF_STREAMS, is_stream=is_stream)
+    given = known_options(options, OPTIONS, () if is_stream else OF_STREAMS, is_stream=is_stream)
     words = ("latest", "earliest") if is_stream else ("earliest", "latest")
     if "brokers" in given and not listed(given["brokers"]):
         raise OptionError(
@@ -59,7 +65,7 @@ def entry_options(options: Mapping[str, str], columns: Sequence[str], *, is_stre
         topic=given.get("topic"),
         inflate=choice(given, "body", ("stored", "inflated")) == "inflated",
         begins_at_end=choice(given, "startingOffsets", words) == "latest",
-        entries_per_trigger=number(given, "maxOffsetsPerTrigger", at_least=1),
+        limits=trigger_limits(given),
         sizes=TaskSizes(
             number(given, "minPartitions", at_least=1), number(given, "maxRecordsPerPartition", at_least=1)
         ),

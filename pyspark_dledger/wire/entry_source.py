@@ -11,20 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from pyspark_dledger.entry_columns import Place, Selection, run_batches
 from pyspark_dledger.wire.entry_offset import EntryOffset, LogRange, offset_from_json, proved_ranges
 from pyspark_dledger.wire.entry_options import EntryOptions
 from pyspark_dledger.wire.log_reader import LogReader, LogTask
-from pyspark_dledger.wire.planning import divided, limited
+from pyspark_dledger.wire.planning import TriggerLimits, divided, limited
 from pyspark_dledger.wire.proof import LogBounds, Proof, check_proof
 from pyspark_dledger.wire.read_errors import DataLossError
+from pyspark_dledger.wire.read_limit import limits_under, read_limit
 
 if TYPE_CHECKING:
     from pyspark_dledger.wire.cluster_look import ClusterLook
@@ -74,7 +70,7 @@ class EntryReader(_LogRangeReader, DataSourceReader):
         options = self.options
         with ClusterLook(options.log.cluster, options.log.timeout_ms) as look:
             bounds = {broker: look.committed(broker) for broker in look.groups(options.brokers)}
-            return self._tasks(EntryOffset(), _end_of(EntryOffset(), bounds, look, options, None))
+            return self._tasks(EntryOffset(), _end_of(EntryOffset(), bounds, look, options, TriggerLimits()))
 
 
 class EntryStreamReader(_LogRangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -87,8 +83,7 @@ class EntryStreamReader(_LogRangeReader, DataSourceStreamReader, SupportsTrigger
         self._last_bounds: dict[str, LogBounds] | None = None  # of an AvailableNow run
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
-        count_max = self.options.entries_per_trigger
-        return ReadAllAvailable() if count_max is None else ReadMaxRows(count_max)
+        return read_limit(self.options.limits)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
         return EntryOffset().to_json()
@@ -97,8 +92,8 @@ class EntryStreamReader(_LogRangeReader, DataSourceStreamReader, SupportsTrigger
         """Raises ReadError, MQClientError, OffsetError."""
         look, before = self._cluster(), offset_from_json(start)
         bounds = self._last_bounds if self._last_bounds is not None else self._bounds()
-        count_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        end = _end_of(before, bounds, look, self.options, count_max)
+        limits = limits_under(limit, self.options.limits)
+        end = _end_of(before, bounds, look, self.options, limits)
         return start if end.reached == before.reached else end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
@@ -138,7 +133,7 @@ def _end_of(
     bounds: dict[str, LogBounds],
     look: ClusterLook,
     options: EntryOptions,
-    count_max: int | None,
+    limits: TriggerLimits,
 ) -> EntryOffset:
     """Where a batch ends that begins at `start`. Raises ReadError where the log is not the one that was read."""
     known = start.reached or {}
@@ -155,11 +150,8 @@ def _end_of(
             _check(broker, last, bound, look)
         # A leader that has just been elected may not know yet what is committed.
         ranges.append(LogRange(broker, last.index + 1, max(bound.committed_index, last.index) + 1))
-    if count_max is not None:
-        ranges = limited(ranges, count_max)
-    for part in ranges:
-        if part.start < part.end:
-            reached[part.broker] = _proof_at(part.broker, part.end - 1, look)
+    for part in limited(ranges, limits, look.entries_fitting):
+        reached[part.broker] = _proof_at(part.broker, part.end - 1, look)
     return EntryOffset(reached, begin)
 
 

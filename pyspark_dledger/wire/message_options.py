@@ -23,8 +23,15 @@ from pyspark_dledger.wire.body_format import (
     format_name,
     known_columns,
 )
-from pyspark_dledger.wire.common_options import ACCESS_OPTIONS, POLL_TIMEOUT_MS, cluster_access, known_options
-from pyspark_dledger.wire.planning import TaskSizes
+from pyspark_dledger.wire.common_options import (
+    ACCESS_OPTIONS,
+    OF_STREAMS,
+    POLL_TIMEOUT_MS,
+    cluster_access,
+    known_options,
+    trigger_limits,
+)
+from pyspark_dledger.wire.planning import TaskSizes, TriggerLimits
 from pyspark_dledger.wire.pull_options import PullOptions
 from pyspark_dledger.wire.queue_range import Queue, QueueJsonError, queues_from_json
 
@@ -32,12 +39,11 @@ OPTIONS: Final = (
     *ACCESS_OPTIONS, "view", "subscribe", "subscribePattern", "assign",
     "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
     "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp",
-    "maxOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition",
+    *OF_STREAMS, "minPartitions", "maxRecordsPerPartition",
     "failOnDataLoss", "pollTimeoutMs", "consumerGroup", "tags", "sql", "columns", "body",
     "bodyFormat", "bodySchema",
 )  # fmt: skip
 _OF_BATCHES: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-_OF_STREAMS: Final = ("maxOffsetsPerTrigger",)
 # In a table of offsets: the first message that there is, and the place behind the last one.
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -86,7 +92,7 @@ class MessageOptions:
     ending: Bound
     # A time after the last message has no offset: the end stands for it, or it is an error.
     late_time_is_latest: bool
-    offsets_per_trigger: int | None
+    limits: TriggerLimits
     sizes: TaskSizes
 
 
@@ -109,7 +115,7 @@ def message_options(
 
     Raises OptionError and SchemaError.
     """
-    given = known_options(options, OPTIONS, _OF_BATCHES if is_stream else _OF_STREAMS, is_stream=is_stream)
+    given = known_options(options, OPTIONS, _OF_BATCHES if is_stream else OF_STREAMS, is_stream=is_stream)
     if CORRUPT.name in columns and BODY.name not in columns:
         raise OptionError(f"column {CORRUPT.name} has what column {BODY.name} cannot: ask for both")
     strategy = choice(given, "startingOffsetsByTimestampStrategy", ("error", "latest"))
@@ -122,7 +128,7 @@ def message_options(
         starting=_bound(given, "starting", Place(PlaceKind.LATEST if is_stream else PlaceKind.EARLIEST)),
         ending=_bound(given, "ending", Place(PlaceKind.LATEST)),
         late_time_is_latest=strategy == "latest",
-        offsets_per_trigger=number(given, "maxOffsetsPerTrigger", at_least=1),
+        limits=trigger_limits(given),
         sizes=TaskSizes(
             number(given, "minPartitions", at_least=1), number(given, "maxRecordsPerPartition", at_least=1)
         ),

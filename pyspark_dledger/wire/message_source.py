@@ -12,12 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from pyspark_dledger.option_values import OptionError
 from pyspark_dledger.wire.message_offset import MessageOffset, offset_from_json, ranges_between
@@ -27,6 +22,7 @@ from pyspark_dledger.wire.planning import divided, limited
 from pyspark_dledger.wire.proof import Proof, check_proof
 from pyspark_dledger.wire.queue_range import Queue, QueueRange
 from pyspark_dledger.wire.read_errors import DataLossError
+from pyspark_dledger.wire.read_limit import limits_under, read_limit
 
 if TYPE_CHECKING:
     from pyspark_dledger.wire.cluster_look import ClusterLook, QueueBounds
@@ -81,8 +77,7 @@ class MessageStreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerA
         self._proof: Mapping[str, Proof] = {}  # of its end
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
-        count_max = self.options.offsets_per_trigger
-        return ReadAllAvailable() if count_max is None else ReadMaxRows(count_max)
+        return read_limit(self.options.limits)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
         # What the options mean stands in the first end: docs/adr/0018.
@@ -108,8 +103,7 @@ class MessageStreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerA
             QueueRange(queue, reached[queue], max(self._end_of(queue, bound.end), reached[queue]))
             for queue, bound in bounds.items()
         ]
-        if isinstance(limit, ReadMaxRows):
-            ranges = limited(ranges, limit.max_rows)
+        ranges = limited(ranges, limits_under(limit, options.limits), look.fitting)
         reached.update({part.queue: part.end for part in ranges})
         if before.next is not None and reached == known:
             return start  # to Spark this very text means that there is nothing new

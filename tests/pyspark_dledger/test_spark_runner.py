@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent.parent
 ABOUT_SPARK = {
     "arrow_batches", "body_format", "data_source", "entry_columns", "entry_rows", "entry_source", "message_columns",
     "message_options", "message_rows", "message_sink", "message_source", "progress_committer", "property_columns",
-    "row_messages", "spark_runner", "cluster_look",
+    "read_limit", "row_messages", "spark_runner", "cluster_look",
 }  # fmt: skip
 
 

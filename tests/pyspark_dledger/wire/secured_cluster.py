@@ -130,7 +130,7 @@ async def _start(directory: Path, servers: list[Namesrv | Broker]) -> str:
         leader = await _leader(admin)
         await admin.access.create_user(leader, UserInfo(username="app", password=SECRETS["app"]))
         entries = [
-            PolicyEntryInfo(resource=resource, actions=["Pub", "Sub"], decision="Allow")
+            PolicyEntryInfo(resource=resource, actions=["Pub", "Sub", "Get"], decision="Allow")
             for resource in (f"Topic:{TOPIC}", "Group:TOOLS_CONSUMER")
         ]
         await admin.access.put_policy(leader, "User:app", "Custom", entries)

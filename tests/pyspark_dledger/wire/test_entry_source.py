@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from pyspark_dledger.option_values import OptionError
 from pyspark_dledger.schema import WIRE_ENTRY_COLUMN_NAMES
@@ -33,6 +33,11 @@ class TableLook:
 
     def committed(self, broker: str) -> LogBounds:
         return self.logs[broker]
+
+    def entries_fitting(self, part: LogRange, size_max: int) -> tuple[int, int]:
+        """Each entry has 100 bytes."""
+        count = min(max(size_max // 100, 1), part.end - part.start)
+        return count, 100 * count
 
     def proof_at(self, broker: str, index: int) -> Proof | None:
         log = self.logs[broker]
@@ -102,6 +107,13 @@ def test_range_is_divided_and_its_ends_alone_are_proved() -> None:
 def test_limit_ends_a_batch_at_a_proved_entry() -> None:
     reader = reader_of(TableLook(g0=("u0", 0, 99)), startingOffsets="earliest", maxOffsetsPerTrigger="30")
     end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(30))
+    assert offset_from_json(end).reached == {"g0": Proof("u0", 29, 1, 1029)}
+
+
+def test_limit_of_bytes_ends_a_batch_at_a_proved_entry() -> None:
+    reader = reader_of(TableLook(g0=("u0", 0, 99)), startingOffsets="earliest", maxBytesPerTrigger="3099")
+    assert reader.getDefaultReadLimit() == ReadMaxBytes(3099)
+    end = reader.latestOffset(reader.initialOffset(), ReadMaxBytes(3099))
     assert offset_from_json(end).reached == {"g0": Proof("u0", 29, 1, 1029)}
 
 

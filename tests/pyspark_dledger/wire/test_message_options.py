@@ -108,6 +108,7 @@ def test_filter_is_tags_or_sql() -> None:
         ({"failOnDataLoss": "perhaps"}, "it is one of true, false"),
         ({"consumerGroup": "a b"}, "option consumerGroup='a b'"),
         ({"maxOffsetsPerTrigger": "3"}, "option maxOffsetsPerTrigger is for spark.readStream alone"),
+        ({"maxBytesPerTrigger": "3"}, "option maxBytesPerTrigger is for spark.readStream alone"),
     ],
 )
 def test_refuses_what_nobody_can_mean(options: dict[str, Any], said: str) -> None:

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from pyspark_dledger.option_values import OptionError
 from pyspark_dledger.schema import MESSAGE_COLUMN_NAMES
@@ -48,6 +48,11 @@ class TableLook:
 
     def bounds(self, queues: Collection[Queue]) -> dict[Queue, QueueBounds]:
         return {queue: QueueBounds(*self.table[queue]) for queue in queues}
+
+    def fitting(self, part: QueueRange, size_max: int) -> tuple[int, int]:
+        """Each message has 100 bytes."""
+        count = min(max(size_max // 100, 1), part.end - part.start)
+        return count, 100 * count
 
     def offsets_at(self, times: Iterable[tuple[Queue, int]]) -> dict[Queue, int]:
         return {queue: self._at_times[queue] for queue, _ in times}
@@ -151,6 +156,29 @@ def test_batches_have_their_limit_and_lack_nothing() -> None:
         offsets.append(through_a_checkpoint(reader.latestOffset(offsets[-1], ReadMaxRows(30))))
     sizes = [sum(item.end - item.start for item in tasks(reader, *pair)) for pair in pairwise(offsets)]
     assert sizes == [30, 30, 20, 0]
+
+
+def test_batches_have_their_limit_of_bytes_and_lack_nothing() -> None:
+    look = TableLook({A: (0, 70), B: (5, 15)})
+    reader = reader_of(look, startingOffsets="earliest", maxBytesPerTrigger="3000")
+    assert reader.getDefaultReadLimit() == ReadMaxBytes(3000)
+    offsets = [reader.initialOffset()]
+    for _ in range(4):
+        offsets.append(through_a_checkpoint(reader.latestOffset(offsets[-1], ReadMaxBytes(3000))))
+    sizes = [sum(item.end - item.start for item in tasks(reader, *pair)) for pair in pairwise(offsets)]
+    assert sizes == [30, 30, 20, 0]
+
+
+def test_both_limits_count_though_spark_knows_one_alone() -> None:
+    reader = reader_of(
+        TableLook({A: (0, 70)}),
+        startingOffsets="earliest",
+        maxBytesPerTrigger="3000",
+        maxOffsetsPerTrigger="7",
+    )
+    start = reader.initialOffset()
+    assert tasks(reader, start, reader.latestOffset(start, ReadMaxBytes(3000))) == [QueueRange(A, 0, 7)]
+    assert tasks(reader, start, reader.latestOffset(start, ALL)) == [QueueRange(A, 0, 70)]
 
 
 def test_available_now_ends_where_the_cluster_was_at_its_start() -> None:

@@ -22,7 +22,6 @@ from running import LocalCluster, cpu_seconds, end_on_sigterm, local_cluster
 
 from auth.credentials import Credentials
 from mqclient.connecting import tls_from_file
-from mqclient.credentials import Signer
 from remoting.bodies.auth_bodies import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from remoting.bodies.bodies import RemotingBody
 from remoting.client import RemotingClient
@@ -55,9 +54,7 @@ def client_of(cluster: LocalCluster, user: Credentials) -> RemotingClient:
     """Signs where the cluster checks it, and uses TLS where it has some."""
     file = cluster.directory / "tls" / "client.properties"
     connect = tls_from_file(str(file)) if file.exists() else None
-    return RemotingClient(
-        connect=connect, before_request=Signer(user) if has_access_control(cluster) else None
-    )
+    return RemotingClient(connect=connect, before_request=user.sign if has_access_control(cluster) else None)
 
 
 def has_access_control(cluster: LocalCluster) -> bool:

@@ -16,7 +16,12 @@ COMMANDS = {
     **{name: f"mq.{name}" for name in ("produce", "consume", "validate")},
     "quickstart": "mq.quickstart.command",
 }
-GROUPS = {"cluster": "mq.cluster_commands", "store": "mq.store", "tls": "mq.tls_commands"}
+GROUPS = {
+    "cluster": "mq.cluster_commands",
+    "export": "mq.export",
+    "store": "mq.store",
+    "tls": "mq.tls_commands",
+}
 
 ConfigOption = Annotated[Path | None, typer.Option("-c", "--config", help="Conf file in RocketMQ's format.")]
 PrintOption = Annotated[bool, typer.Option("-p", "--print-config", help="Print what is in effect and end.")]

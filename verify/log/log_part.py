@@ -21,7 +21,7 @@ from verify.work import DataRange
 
 _RANGE_BITS: Final = 10  # entries of one digest: 1,024
 _POSITION_RANGE_BITS: Final = 20  # of a CommitLog, which has no indexes: those that begin in one MiB
-_SUM_MASK: Final = (1 << 128) - 1
+SUM_MASK: Final = (1 << 128) - 1
 
 
 def digest(data: bytes | memoryview) -> int:
@@ -151,7 +151,7 @@ class LogPartMaker:
                 while stop < len(digests) and (run.offsets[stop] + shift) >> bits == key:
                     stop += 1
             total, count = sums.get(key, (0, 0))
-            sums[key] = (total + sum(digests[done:stop])) & _SUM_MASK, count + stop - done
+            sums[key] = (total + sum(digests[done:stop])) & SUM_MASK, count + stop - done
             done = stop
 
 
@@ -159,6 +159,11 @@ def digests_of(run: Run) -> list[int]:
     """Of each entry, header included."""
     view, hash_of = memoryview(run.buffer), mmh3.mmh3_x64_128_uintdigest
     return [hash_of(view[start:end]) for start, end in zip(run.offsets, run.ends, strict=True)]
+
+
+def digest_sum(run: Run, before: int = 0) -> int:
+    """Of the entries of a run and those whose sum is `before`: the same however a range is cut into runs."""
+    return (before + sum(digests_of(run))) & SUM_MASK
 
 
 def _segment_of(run: Run) -> Segment:

@@ -13,12 +13,13 @@ import typer
 
 # Where a command is: its function has its name, and a group of commands is the module's `app`.
 COMMANDS = {
-    **{name: f"mq.{name}" for name in ("produce", "consume", "validate")},
+    **{name: f"mq.{name}" for name in ("produce", "consume")},
+    "validate": "mq.proving.validate",
     "quickstart": "mq.quickstart.command",
 }
 GROUPS = {
     "cluster": "mq.cluster_commands",
-    "export": "mq.export",
+    "export": "mq.proving.export",
     "store": "mq.store",
     "tls": "mq.tls_commands",
 }

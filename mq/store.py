@@ -117,7 +117,7 @@ def verify(
 
     Exit status 0: clean; 10: findings; 1 or 2: it could not run. Nothing is written.
     """
-    from mq.validate import validate  # inspect does without its libraries
+    from mq.proving.validate import validate  # inspect does without its libraries
 
     validate([directory], json="-" if json else "", no_spark=True)
 

@@ -12,12 +12,12 @@ import pytest
 from golden_store import DLEDGER_STORE, NODES, unpack_store
 from typer.testing import CliRunner, Result
 
-from mq import export as command
 from mq.cluster import Cluster
 from mq.cluster_layout import ClusterLayout
 from mq.cluster_wait import wait_serving
 from mq.front_door import make_app
 from mq.processes import listening_ports
+from mq.proving import export as command
 
 END_INDEX = 2110
 

@@ -13,8 +13,8 @@ import pytest
 from golden_store import DLEDGER_STORE, NODES, unpack_store
 from typer.testing import CliRunner, Result
 
-from mq import validate as command
 from mq.front_door import make_app
+from mq.proving import validate as command
 
 END_INDEX = 2110
 

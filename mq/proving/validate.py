@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mq.console import print_json, print_table, progress, user_errors
+from mq.proving.follow import follow as run_follow
 from pyspark_dledger.spark_session import SparkMissingError, SparkRaisedError, has_spark, spark_session
 from verify.history_check import HistoryError
 from verify.replica import ReplicaError, open_replicas
@@ -69,6 +70,16 @@ def validate(
     no_spark: Annotated[
         bool, typer.Option("--no-spark", help="Work in this process: for small stores.")
     ] = False,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow",
+            help="Compare the logs of running members as they commit, a line per range, until Ctrl-C.",
+        ),
+    ] = False,
+    metrics: Annotated[
+        Path | None, typer.Option(metavar="F", help="With --follow: figures as Prometheus reads them.")
+    ] = None,
 ) -> None:
     """Read replicas from their files and prove them sound and equal, or name each fault.
 
@@ -81,6 +92,26 @@ def validate(
             raise ValueError("--committed is an index, and the first one is 0")
         if master and no_spark:
             raise ValueError("--master says where Spark works, --no-spark that it does not: give one of them")
+        if metrics is not None and not follow:
+            raise ValueError("--metrics are figures of --follow: give both")
+        if follow:
+            others = {
+                "--html": html,
+                "--history": history,
+                "--broker": broker,
+                "--committed": committed,
+                "--master": master,
+            }
+            if given := [name for name, value in others.items() if value not in (None, "")]:
+                raise ValueError(f"{given[0]} does not go with --follow, which compares logs alone")
+            if json not in ("", "-"):
+                raise ValueError(
+                    f"--json {json}: with --follow it is --json -, a line per range on standard output"
+                )
+            check_outputs({"--metrics": metrics}, directories, None)
+            if not run_follow(directories, metrics, as_json=json == "-"):
+                raise typer.Exit(EXIT_FINDINGS)
+            return
         if html == Path("-"):
             raise ValueError(
                 "--html - : the page goes into a file, name one; --json - is what there is for pipes"

@@ -1,0 +1,1 @@
+"""Commands that prove: replicas of a group, and what was exported of its log."""

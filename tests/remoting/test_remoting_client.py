@@ -336,9 +336,12 @@ def test_many_requests_time_out_together_and_fail_together_without_a_connection(
     async def main() -> None:
         network = MemoryNetwork()
         client = RemotingClient(connect=network.connect)
-        calls = asyncio.create_task(client.invoke_many(ADDRESS, [asked(), asked()], 0.01))
+        loop = asyncio.get_running_loop()
+        calls = asyncio.create_task(client.invoke_many(ADDRESS, [asked(), asked()], TIMEOUT_S))
         _, command = await network.sent(2)
         network.transports[0].protocol.data_received(encode_response(command.opaque, 0, 0))
+        now = loop.time
+        loop.time = lambda: now() + TIMEOUT_S  # type: ignore[method-assign]
         timed_out, answered = await calls
         assert isinstance(timed_out, RemotingTimeoutError)
         assert isinstance(answered, RemotingCommand)

@@ -48,7 +48,6 @@ from broker.processors.pop.pop_look_processor import PopLookProcessor
 from broker.processors.pop.pop_message_processor import PopMessageProcessor
 from broker.processors.pop.pop_queues import PopQueues
 from broker.processors.pull.pull_message_processor import PullMessageProcessor
-from broker.processors.pull.pull_turns import CallSoon
 from broker.processors.pull.query_message_processor import QueryMessageProcessor
 from broker.processors.send.recall_message_processor import RecallMessageProcessor
 from broker.processors.send.reply_message_processor import ReplyMessageProcessor
@@ -60,6 +59,7 @@ from broker.registration.registration import Registration
 from broker.registration.route_requests import AskRoute
 from broker.registration.told_name_servers import ToldNameServers
 from broker.registry import Lane, Processors, batch_request_types, request_types
+from broker.request_turns import CallSoon
 from broker.topics.subscription_group_manager import SubscriptionGroupManager
 from broker.topics.topic_config_manager import TopicConfigManager
 from broker.waiting.read_index_look_ups import ReadIndexLookUps
@@ -245,6 +245,7 @@ class BrokerController:
             self.pulls.resumed,
             self._channel_closed,
             clock,
+            call_soon,
         )
         store.add_arrival_listener(self._arrived)
         store.add_role_listener(self._role_changed)

@@ -16,6 +16,7 @@ from broker.access.needs import Need
 from broker.answers import Answers, AnyRequest, Request, answer_bad_request, answer_error
 from broker.clients.client_channel import ClientChannel
 from broker.registry import BatchHandler, BatchRequestType, Lane, RequestType
+from broker.request_turns import CallSoon, RequestTurns
 from disk.disk import DiskError
 from remoting.bodies.bodies import RemotingBody
 from remoting.codes import ResponseCode
@@ -58,6 +59,7 @@ class RequestPipeline:
         on_channel_resumed: Callable[[ClientChannel, int], None],
         on_channel_closed: Callable[[ClientChannel], None],
         clock: Callable[[], int],
+        call_soon: CallSoon,
     ) -> None:
         """`lanes` has all but Lane.HERE. `wake`: lets the next tick come soon, for some requests go on in ticks."""
         self.batch_types = {batch_type.code.value: batch_type for batch_type in batch_types}
@@ -72,11 +74,11 @@ class RequestPipeline:
         self._access = access
         self._lanes = lanes
         self._run_audited = run_audited
-        self._wake = wake
         self._on_response = on_response
         self._on_channel_resumed = on_channel_resumed
         self._on_channel_closed = on_channel_closed
         self._clock = clock
+        self._turns = RequestTurns(self._handle, wake, clock, call_soon)
 
     def needs_of(self, code: int) -> tuple[tuple[Need, ...], bool] | None:
         """What a request needs, and whether it is administration."""
@@ -92,6 +94,7 @@ class RequestPipeline:
         self._on_channel_resumed(channel, self._clock())
 
     def channel_closed(self, channel: ClientChannel) -> None:
+        self._turns.closed(channel)
         self._on_channel_closed(channel)
 
     def commands_received(self, channel: ClientChannel, commands: list[RemotingCommand]) -> None:
@@ -117,7 +120,7 @@ class RequestPipeline:
             else:
                 others.append(command)
         if others:
-            self._handle(channel, others, now_ms)
+            self._turns.take(channel, others)
         for handler, batch in batches.items():
             self._handle_batch(handler, channel, batch, now_ms)
 
@@ -150,31 +153,27 @@ class RequestPipeline:
             return False
         return True
 
-    def _handle(self, channel: ClientChannel, commands: list[RemotingCommand], now_ms: int) -> None:
-        answers = Answers(channel)
-        for command in commands:
-            if not channel.is_open:
-                break  # its client took no answers, and had more than it may leave
-            request_type = self.types.get(command.code)
-            if request_type is None:
-                remark = f" request type {command.code} not supported"
-                answers.add(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
-            elif len(command.body) > BODY_SIZE_MAX and not request_type.has_raw_body:
-                remark = f"body of {len(command.body)} bytes: {BODY_SIZE_MAX} are allowed"
-                answers.add(command, ResponseCode.INVALID_PARAMETER, remark)
-            else:
-                try:
-                    sender = self._access.sender_of(command, channel.remote_address)
-                    channel.attributes[ADMITTED] = True
-                    if request_type.is_noted:
-                        note_operator_request(command, channel.remote_address)
-                    self._admit(request_type, command, channel, answers, sender, now_ms)
-                except AccessRefused as refused:
-                    _answer_refused(answers, channel, command, refused)
-                except RemotingError as error:
-                    answer_bad_request(answers, channel, command, error)
-        answers.flush()
-        self._wake()
+    def _handle(
+        self, channel: ClientChannel, answers: Answers, command: RemotingCommand, now_ms: int
+    ) -> None:
+        request_type = self.types.get(command.code)
+        if request_type is None:
+            remark = f" request type {command.code} not supported"
+            answers.add(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+        elif len(command.body) > BODY_SIZE_MAX and not request_type.has_raw_body:
+            remark = f"body of {len(command.body)} bytes: {BODY_SIZE_MAX} are allowed"
+            answers.add(command, ResponseCode.INVALID_PARAMETER, remark)
+        else:
+            try:
+                sender = self._access.sender_of(command, channel.remote_address)
+                channel.attributes[ADMITTED] = True
+                if request_type.is_noted:
+                    note_operator_request(command, channel.remote_address)
+                self._admit(request_type, command, channel, answers, sender, now_ms)
+            except AccessRefused as refused:
+                _answer_refused(answers, channel, command, refused)
+            except RemotingError as error:
+                answer_bad_request(answers, channel, command, error)
 
     def _admit(
         self,

@@ -64,6 +64,7 @@ class Channel:
 
     __slots__ = (
         "_on_write",
+        "_reading_pauses",
         "_transport",
         "attributes",
         "id",
@@ -91,6 +92,7 @@ class Channel:
         self.paused = False
         self.written_size = 0  # bytes, taken by the peer or not
         self._transport = transport
+        self._reading_pauses = 0
         self.is_tls = transport.get_extra_info("sslcontext") is not None
         self._on_write = on_write
 
@@ -132,12 +134,16 @@ class Channel:
             self._transport.set_write_buffer_limits(high=size)
 
     def pause_reading(self) -> None:
-        """Leave what the peer sends in the kernel's buffers, which pushes back on it."""
-        if self.is_open:
+        """Leave what the peer sends in the kernel's buffers, which pushes back on it, until each call has had its
+        resume_reading().
+        """
+        self._reading_pauses += 1
+        if self._reading_pauses == 1 and self.is_open:
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        if self.is_open:
+        self._reading_pauses -= 1
+        if not self._reading_pauses and self.is_open:
             self._transport.resume_reading()
 
     def close(self) -> None:

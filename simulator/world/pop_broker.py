@@ -120,6 +120,11 @@ class _Channel:
     def write(self, data: bytes) -> None:
         raise AssertionError("answers are handed over unwritten")
 
+    def pause_reading(self) -> None:
+        raise AssertionError("requests come one by one, and take no turns")
+
+    resume_reading = pause_reading
+
     def close(self) -> None:
         raise AssertionError("processors of pop close no channel")
 

@@ -64,6 +64,7 @@ class RecordingChannel:
         self.remote_address = remote_address
         self.is_open = True
         self.paused = False
+        self.reading_pauses = 0
         self.attributes: dict[str, Any] = {}
         self.writes: list[bytes] = []
         self.received: list[RemotingCommand] = []
@@ -72,6 +73,12 @@ class RecordingChannel:
     def write(self, data: bytes) -> None:
         self.writes.append(data)
         self.received += self._connection.receive_data(data)
+
+    def pause_reading(self) -> None:
+        self.reading_pauses += 1
+
+    def resume_reading(self) -> None:
+        self.reading_pauses -= 1
 
     def close(self) -> None:
         self.is_open = False

@@ -17,7 +17,7 @@ import msgspec
 from broker.answers import AnyRequest, Request, answer_all_applied, answer_applied, propose_each
 from broker.processors.pop.pop_message_processor import COUNT_MAX, INVISIBLE_MS_MAX
 from broker.processors.pop.pop_queues import NO_REMARK, NOT_SERVING
-from broker.processors.pull.pull_turns import CallSoon
+from broker.request_turns import CallSoon
 from broker.topics.topic_config_manager import TopicConfigManager
 from broker.waiting.waiting_pops import WaitingPops
 from message.pop_handle import PopHandle, topic_of_mark

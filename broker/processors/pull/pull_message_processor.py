@@ -16,7 +16,8 @@ from broker.clients.consumer_manager import ConsumerManager
 from broker.config.broker_config import BrokerConfig
 from broker.config.message_limits import ANSWER_SIZE_MAX
 from broker.processors.pull.allowed_filter import allowed_filter
-from broker.processors.pull.pull_turns import WAITING_MAX, CallSoon, Pull, PullTurns
+from broker.processors.pull.pull_turns import WAITING_MAX, Pull, PullTurns
+from broker.request_turns import CallSoon
 from broker.topics.subscription_group_manager import SubscriptionGroupManager
 from broker.topics.topic_config_manager import TopicConfigManager
 from broker.waiting.waiting_room import WaitingRequest, WaitingRoom

@@ -14,16 +14,13 @@ from typing import NamedTuple
 
 from broker.answers import WRITE_SIZE
 from broker.clients.client_channel import ClientChannel
+from broker.request_turns import CallSoon
 from remoting.frame.command import RemotingCommand
 from remoting.headers.headers import PullMessageRequestHeader
 
 TURN_SIZE = 2 * 1024 * 1024  # bytes of answers, some 10 ms
 PULL_COST = 4096  # in bytes of answers: the work of a pull that finds nothing
 WAITING_MAX = 32_768
-
-
-# Calls back once, after others have had their turn.
-CallSoon = Callable[[Callable[[], None]], object]
 
 
 class Pull(NamedTuple):

@@ -18,6 +18,7 @@ from dledger.entry import (
 from dledger.errors import FaultyEntryError
 from dledger.log.faulty_ranges import FaultyRange
 from simulator.faults.damage import Damage, as_it_was
+from simulator.world.access_door import AccessDoor
 from simulator.world.process import Process
 
 _READ_SIZE = 1 << 16
@@ -27,7 +28,7 @@ _BLANK_MAGIC = struct.pack(">i", BLANK_MAGIC)
 class LifeView:
     """Fulfils MemberView."""
 
-    __slots__ = ("_process", "life", "member_id", "replica", "store")
+    __slots__ = ("_process", "access", "life", "member_id", "replica", "store")
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -35,6 +36,7 @@ class LifeView:
         self.life = process.life
         self.replica = process.replica
         self.store = process.store
+        self.access = AccessDoor(process.store.tables.access_table)
 
     @property
     def role(self) -> Role:
@@ -79,6 +81,10 @@ class LifeView:
     @property
     def applied_index(self) -> Index:
         return self.store.reads.applied_index
+
+    @property
+    def is_state_whole(self) -> bool:
+        return self.store.reads.is_state_whole
 
     @property
     def durable_index(self) -> Index:

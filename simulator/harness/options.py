@@ -109,6 +109,7 @@ class Options:
     delivery_falls: float = 0.0  # how many deliveries and ends of transactions their leader's fall cuts short
     transactions: float = 0.0  # how many batches are prepared messages
     pop_interval_us: int = 0  # between pops; 0: there are none
+    access_interval_us: int = 0  # between changes of users and policies; 0: there are none
     paces_ticks: bool = False  # members at rest tick seldom, as servers do
 
     def describe(self) -> str:
@@ -176,6 +177,7 @@ def draw_options(seed: int, member_count: int | None = None) -> Options:
         timers=Random(f"{seed}/timer-options").choice((0.0, 0.0, 0.3)),
         delivery_falls=Random(f"{seed}/delivery-falls").choice((0.0, 0.5)),
         pop_interval_us=Random(f"{seed}/pops").choice((0, 0, 0, 30_000)),
+        access_interval_us=Random(f"{seed}/access-options").choice((0, 0, 0, 50_000)),
         transactions=Random(f"{seed}/transactions").choice((0.0, 0.0, 0.0, 0.4)),
         has_keys=Random(f"{seed}/indexed").choice((False, False, True)),
         fault_interval_ms=2_000 if is_stormy else random.choice((300, 800, 2_000)),

@@ -23,6 +23,7 @@ from message.names import (
 )
 from message.sys_flag import TRANSACTION_COMMIT_TYPE, TRANSACTION_ROLLBACK_TYPE
 from message.tags import tags_code
+from simulator.harness.access_log import AccessLog
 from simulator.harness.options import DELAY_LEVELS
 from simulator.invariants.invariant import MemberView
 
@@ -74,7 +75,9 @@ class ReadIndexRead:
 class Oracle:
     """Invariant: entries 0 .. end_index are committed, and were said to be so by some member."""
 
-    def __init__(self) -> None:
+    def __init__(self, access: AccessLog | None = None) -> None:
+        """`access`: where anybody changes users and policies."""
+        self.access = access
         self.chains: list[int] = []  # of committed entries, by index
         self.terms: list[Term] = []
         self.messages: list[CommittedMessage] = []  # in the order of the log
@@ -133,6 +136,8 @@ class Oracle:
         self.chains.append(header.chain_crc)
         self.terms.append(header.term)
         self.first_message_at.append(len(self.messages))
+        if header.kind == EntryKind.STATE and self.access is not None:
+            self.access.add(header.index, decode_message(entry, ENTRY_HEADER_SIZE).body)
         if header.kind != EntryKind.MESSAGE:
             return None
         record = decode_message(entry, ENTRY_HEADER_SIZE)

@@ -27,6 +27,7 @@ from simulator.faults.missing_file_faults import MissingFiles
 from simulator.faults.quorum_state_faults import QuorumStateFaults
 from simulator.faults.recovery_crashes import RecoveryCrashes
 from simulator.faults.synced_mark_faults import SyncedMarkFaults
+from simulator.harness.access_log import AccessLog
 from simulator.harness.convergence import Convergence
 from simulator.harness.life_view import LifeView
 from simulator.harness.options import Options
@@ -42,6 +43,7 @@ from simulator.invariants.durable_is_on_disk import DurableIsOnDisk
 from simulator.invariants.election_safety import ElectionSafety
 from simulator.invariants.hand_over_is_whole import HandOverIsWhole
 from simulator.invariants.invariant import Invariant, ViolationError, has_found_begin
+from simulator.invariants.kinds.access_by_log import AccessByLog
 from simulator.invariants.kinds.delayed_once import DelayedOnce
 from simulator.invariants.kinds.no_timer_early import NoTimerEarly
 from simulator.invariants.kinds.timer_once import TimerOnce
@@ -56,6 +58,7 @@ from simulator.invariants.repaired_is_as_it_was import RepairedIsAsItWas
 from simulator.invariants.scrub_finds_damage import ScrubFindsDamage
 from simulator.invariants.state_machine_safety import StateMachineSafety
 from simulator.invariants.visible_is_committed import VisibleIsCommitted
+from simulator.world.access_changes import AccessChanges
 from simulator.world.event_loop import EventLoop
 from simulator.world.pops import Pops
 from simulator.world.process import Process
@@ -102,6 +105,8 @@ class Counts:
     popped_acknowledged: int = 0
     revived: int = 0  # that came again
     dead: int = 0
+    access_changes: int = 0  # of users and policies, as administrators were told
+    access_cut: int = 0  # such changes in the middle of which their leader fell
     fired: int = 0  # timer messages
     recalled: int = 0
     sent: int = 0  # messages between members
@@ -134,7 +139,8 @@ class Cluster:
         self.options = options
         self.loop = EventLoop()
         self.trace = Trace(with_digest=with_digest)
-        self.oracle = Oracle()
+        access_log = AccessLog()
+        self.oracle = Oracle(access_log if options.access_interval_us else None)
         self._full_states: set[int] = set()  # applied indexes of the complete ones
         self.network = SimNetwork(
             self.loop, options, Random(f"{seed}/network"), Random(f"{seed}/repairs-spoiled")
@@ -164,6 +170,9 @@ class Cluster:
             Timers(options, Random(f"{seed}/timer-messages")),
         )
         self.pops = Pops(self.loop, self.members, self.oracle, options, Random(f"{seed}/pop-consumers"))
+        self.access_changes = AccessChanges(
+            self.loop, self.members, access_log, options, Random(f"{seed}/access-changes")
+        )
         for member in self.members:
             member.on_start = self.transactions.join
         self.read_index_reads = ReadIndexReads(
@@ -221,6 +230,7 @@ class Cluster:
             DelayedOnce(),
             TransactionOnce(),
             TimerOnce(),
+            AccessByLog(),
             BeginIsCommitted(),
             HandOverIsWhole(),
             DurableIsOnDisk(),
@@ -261,6 +271,7 @@ class Cluster:
         self.workload.start()
         self.read_index_reads.start()
         self.pops.start()
+        self.access_changes.start()
         self.faults.start()
         self.clock_faults.start()
         self.disk_faults.start()
@@ -275,7 +286,7 @@ class Cluster:
         self.loop.call_later(_LEAD_SAMPLE_MS * 1_000, self._sample_lead)
         self.loop.run_until(self.options.fault_phase_ms * 1_000)
         self.workload.is_running = self.read_index_reads.is_running = self.transactions.is_running = False
-        self.pops.is_running = False
+        self.pops.is_running = self.access_changes.is_running = False
         self.faults.heal()
         self.membership_faults.heal()
         convergence = Convergence(
@@ -341,6 +352,8 @@ class Cluster:
         counts.popped, counts.popped_acknowledged = self.pops.popped_count, self.pops.acked_count
         counts.revived = self.oracle.revived_count
         counts.dead = sum(uids.total() for uids in self.oracle.dead.values())
+        counts.access_changes = self.access_changes.applied_count
+        counts.access_cut = self.access_changes.cut_count
         counts.fired, counts.recalled = self.oracle.fired_count, len(self.oracle.recalls)
         counts.sent, counts.lost = self.network.sent, self.network.lost
         counts.virtual_ms = self.loop.now_us // 1_000

@@ -22,6 +22,8 @@ FLOORS = {
     "popped_acknowledged": 20.0,
     "revived": 5.0,
     "dead": 0.5,
+    "access_changes": 4.0,
+    "access_cut": 0.5,
     "fired": 5.0,
     "recalled": 1.0,
     "files_deleted": 1.0,

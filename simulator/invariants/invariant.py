@@ -9,7 +9,23 @@ from dledger.entry import GENESIS_CHAIN, Index, Term
 from dledger.log.faulty_ranges import FaultyRange
 
 if TYPE_CHECKING:
+    from simulator.harness.access_log import AccessRows, Question
     from simulator.harness.oracle import Oracle
+
+
+class AccessView(Protocol):
+    """What one life of a member knows of users and policies."""
+
+    @property
+    def count(self) -> int:
+        """Of changes that its table has taken."""
+        ...
+
+    def rows(self) -> "AccessRows": ...
+
+    def admits(self, question: "Question") -> bool:
+        """By the broker's own check."""
+        ...
 
 
 class MemberView(Protocol):
@@ -56,6 +72,13 @@ class MemberView(Protocol):
         """Of reput: readers see what is in entries up to there."""
         ...
 
+    @property
+    def is_state_whole(self) -> bool:
+        """Whether its tables have all that the log says up to there."""
+        ...
+
+    @property
+    def access(self) -> AccessView: ...
     @property
     def durable_index(self) -> Index: ...
     @property

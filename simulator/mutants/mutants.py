@@ -26,6 +26,7 @@ from dledger.entry import Index, VerifiedRange
 from dledger.log.jobs import DiskJob
 from dledger.log.quorum_state import QuorumState
 from dledger.replica import Replica
+from simulator.mutants.access_mutants import ACCESS_MUTANTS
 from simulator.mutants.damage_mutants import (
     begin_known_to_the_mark_alone,
     damaged_member_leads,
@@ -488,6 +489,7 @@ MUTANTS: Mapping[str, Callable[[], Any]] = MappingProxyType(
             end_counted_by_its_record,
             cut_end_not_counted,
             *POP_MUTANTS,
+            *ACCESS_MUTANTS,
         )
     }
 )

@@ -1,6 +1,7 @@
 """A member as an invariant sees it, made of plain values: a test says what differs."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from dledger.core.membership import Membership, Seat
 from dledger.core.output import Role
@@ -22,6 +23,8 @@ class View:
     leader_ready: bool = False
     committed_index: int = 2
     applied_index: int = 2
+    is_state_whole: bool = True
+    access: Any = None
     durable_index: int = 2
     ledger_begin_index: int = 0
     log: list[tuple[int, int]] = field(default_factory=lambda: [(1, 10), (1, 11), (1, 12)])

@@ -58,7 +58,7 @@ CAUGHT_BY = {
     "ended_transactions_forgotten": 4,
     "end_counted_by_its_record": 34,
     "cut_end_not_counted": 1130,
-    "revival_counted_by_its_record": 68,
+    "revival_counted_by_its_record": 29,
     "cut_revival_not_counted": 29,
     "acks_of_a_pop_taken_together": 36,
     "tables_settled_behind_each_step": 67,
@@ -66,6 +66,12 @@ CAUGHT_BY = {
     "ack_of_what_is_unknown_here_answered": 2075,
     "acks_on_their_way_hold_up_nothing": 29,
     "pop_answered_before_its_record": 99,
+    "access_decided_before_commit": 3,
+    "access_told_before_commit": 3,
+    "old_decisions_kept": 8,
+    "conf_user_counts_for_ever": 27,
+    "policies_outlive_their_user": 8,
+    "deleted_users_back_after_a_restart": 41,
 }
 # Of those that take longest the ones that break what others break as well.
 WITH_LONG = {

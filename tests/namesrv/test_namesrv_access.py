@@ -21,7 +21,7 @@ USERS = (
 INNER, APP = Credentials("inner", "secret-1"), Credentials("app", "secret-2")
 
 
-class _Channel:
+class Channel:
     id = 1
 
     def __init__(self, remote_address: str) -> None:
@@ -37,18 +37,25 @@ def config(**keys: str) -> NamesrvConfig:
     return load_namesrv_config(None, keys)[0]
 
 
-def ask(
-    conf: NamesrvConfig, code: int, credentials: Credentials | None = None, source: str = "10.1.2.3:5"
-) -> RemotingCommand:
-    processor = NamesrvProcessor(
+def processor_of(conf: NamesrvConfig) -> NamesrvProcessor:
+    return NamesrvProcessor(
         RouteInfoManager(), KVConfigManager(), shown_settings(conf), lambda _: None, NamesrvAccess(conf)
     )
+
+
+def asked(code: int, credentials: Credentials | None = None) -> RemotingCommand:
     fields = {"namespace": "n", "key": "k", "value": "v", "topic": "T", "brokerName": "b"}
     command = request(code, fields, opaque=1)
     if credentials is not None:
         command.ext_fields = credentials.signed(fields, b"", command.version)
-    channel = _Channel(source)
-    processor.process(channel, [command], 0)
+    return command
+
+
+def ask(
+    conf: NamesrvConfig, code: int, credentials: Credentials | None = None, source: str = "10.1.2.3:5"
+) -> RemotingCommand:
+    channel = Channel(source)
+    processor_of(conf).process(channel, [asked(code, credentials)], 0)
     (answer,) = channel.answers
     return answer
 

@@ -31,7 +31,6 @@ def asked(body: bytes = b"") -> RemotingCommand:
     return request(1, {"k": "v"}, body, opaque=0)
 
 
-@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 def let_time_pass(seconds: float) -> None:
     """For the running loop."""
     loop = asyncio.get_running_loop()
@@ -39,6 +38,7 @@ def let_time_pass(seconds: float) -> None:
     loop.time = lambda: now() + seconds  # type: ignore[method-assign]
 
 
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 def test_many_requests_share_a_connection_and_get_their_own_responses(run: object) -> None:
     async def main() -> None:
         handler = RecordingHandler(echo)

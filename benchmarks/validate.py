@@ -1,6 +1,7 @@
 """Validation and decoding of a group's stores, in MB/s: in this process and on Spark with one core and with two.
 
-Makes three equal replicas of N entries with the entry codec, reads them in each way, and prints a table. A megabyte is
+Makes three equal replicas of N entries with the entry codec, and their ConsumeQueues, reads them in each way, and
+prints a table. A megabyte is
 10^6 bytes of log, all replicas together. `MB/s` is by the clock, after Spark's own start-up and one warm-up read;
 `MB/s/core` is by CPU time of all processes that took part, JVM included, which a busy machine disturbs less. `MiB` is
 the peak of what is resident in all of them together, pages that they share counted once (Pss). Only rows of one run may
@@ -28,11 +29,14 @@ from dledger.entry import BLANK_HEADER_SIZE, EntryKind, blank, seal_entries
 from message.encoder import encode_record
 from message.message_id import pack_host
 from message.properties import encode_properties
+from message.tags import tags_code
 from pyspark_dledger.entry_columns import Selection
 from pyspark_dledger.entry_rows import unit_batches
 from pyspark_dledger.schema import COLUMN_NAMES
 from pyspark_dledger.spark_runner import SparkRunner
 from pyspark_dledger.spark_session import spark_session
+from store.layout.consume_queue_unit import CQ_FILE_UNITS, CQ_UNIT, CQ_UNIT_SIZE
+from store.layout.directories import CONSUME_QUEUES
 from verify import validation
 from verify.replica import open_replicas
 from verify.runner import LocalRunner, Runner
@@ -41,6 +45,9 @@ from verify.work import plan
 FILE_SIZE = 256 * 1024 * 1024
 HOST = pack_host("127.0.0.1:10911")
 TERMS = 3
+TOPIC = "Orders"
+QUEUES = 4
+TAGS = 8
 BATCH = 4096
 WARM_UP = 100_000  # entries
 GROWTH = (100_000, 1_000_000, 5_000_000)
@@ -75,6 +82,7 @@ def make_replicas(root: Path, count: int, size: int) -> list[Path]:
     data.mkdir(parents=True)
     body = b"b" * (size - 48 - len(_record(0, 0, b"")))
     pos, chain, index = 0, 0, 0
+    units: list[list[bytes]] = [[] for _ in range(QUEUES)]
     while index < count:
         # A whole file at a time.
         with (data / f"{pos:020d}").open("wb") as file:
@@ -85,6 +93,9 @@ def make_replicas(root: Path, count: int, size: int) -> list[Path]:
                     _record(number, at + 48, body) for number, at in zip(batch, positions, strict=True)
                 ]
                 term = 1 + index * TERMS // count
+                for number, at, record in zip(batch, positions, records, strict=True):
+                    unit = CQ_UNIT.pack(at + 48, len(record), tags_code(f"Tag{number % TAGS}"))
+                    units[number % QUEUES].append(unit)
                 parts, chain = seal_entries(records, positions, index, term, EntryKind.MESSAGE, chain)
                 file.write(b"".join(parts))
                 pos += len(batch) * size
@@ -94,23 +105,34 @@ def make_replicas(root: Path, count: int, size: int) -> list[Path]:
                 file.write(blank(left))
                 pos += left
             file.truncate(FILE_SIZE)
+    for queue_id, of_queue in enumerate(units):
+        write_queue(root / "n0" / CONSUME_QUEUES / TOPIC / str(queue_id), of_queue)
     for name in ("n1", "n2"):
         shutil.copytree(data, root / name / f"dledger-{name}" / "data")
+        shutil.copytree(root / "n0" / CONSUME_QUEUES, root / name / CONSUME_QUEUES)
     return [root / name for name in ("n0", "n1", "n2")]
+
+
+def write_queue(directory: Path, units: list[bytes]) -> None:
+    directory.mkdir(parents=True)
+    for start in range(0, len(units), CQ_FILE_UNITS):
+        content = b"".join(units[start : start + CQ_FILE_UNITS])
+        path = directory / f"{start * CQ_UNIT_SIZE:020d}"
+        path.write_bytes(content.ljust(CQ_FILE_UNITS * CQ_UNIT_SIZE, b"\0"))
 
 
 def _record(number: int, phy_offset: int, body: bytes) -> bytes:
     properties = {
         "UNIQ_KEY": f"7F000001{number:024X}",
         "WAIT": "true",
-        "TAGS": f"Tag{number % 8}",
+        "TAGS": f"Tag{number % TAGS}",
         "KEYS": f"k{number:010}",
     }
     return encode_record(
-        b"Orders",
-        number % 4,
+        TOPIC.encode(),
+        number % QUEUES,
         0,
-        number // 4,
+        number // QUEUES,
         phy_offset,
         0,
         1_700_000_000_000 + number,

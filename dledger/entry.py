@@ -229,7 +229,12 @@ def verify_entries(
         add_offset(offset)
         add_term(term)
         add_kind(kind)
-        offset, pos, index, last_term, chain = next_offset, pos + size, index + 1, term, next_chain
+        # One by one: a tuple of them would be made and taken apart.
+        offset = next_offset
+        pos += size
+        index += 1
+        last_term = term
+        chain = next_chain
     verified = VerifiedRange(
         count=len(offsets),
         first_index=Index(first_index),

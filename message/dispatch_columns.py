@@ -57,8 +57,23 @@ def scan_records(
     """
     data = buffer if isinstance(buffer, bytes) else bytes(buffer)
     end = len(data)
-    rows: list[tuple[bytes, int, int, int, int, int, int, int, bytes]] = []
-    add_row = rows.append
+    columns = DispatchColumns()
+    # Column by column: rows that become columns in the end take half as long again.
+    add_topic, add_queue_id, add_queue_offset = (
+        columns.topics.append,
+        columns.queue_ids.append,
+        columns.queue_offsets.append,
+    )
+    add_phy_offset, add_size, add_tags_code = (
+        columns.phy_offsets.append,
+        columns.sizes.append,
+        columns.tags_codes.append,
+    )
+    add_store_timestamp, add_sys_flag, add_properties = (
+        columns.store_timestamps.append,
+        columns.sys_flags.append,
+        columns.properties.append,
+    )
     read_head, hash_tags = _HEAD.unpack_from, tags_code_of_bytes
     for entry_offset in offsets:
         offset = entry_offset + shift
@@ -95,12 +110,16 @@ def scan_records(
             code = 0
         if topic == _SCHEDULE_TOPIC and delay_levels:
             code = _delivery_time(properties, store_timestamp, delay_levels, code)
-        add_row(
-            (topic, queue_id, queue_offset, phy_offset, size, code, store_timestamp, sys_flag, properties)
-        )
-    if not rows:
-        return DispatchColumns()
-    return DispatchColumns(*map(list, zip(*rows, strict=True)))
+        add_topic(topic)
+        add_queue_id(queue_id)
+        add_queue_offset(queue_offset)
+        add_phy_offset(phy_offset)
+        add_size(size)
+        add_tags_code(code)
+        add_store_timestamp(store_timestamp)
+        add_sys_flag(sys_flag)
+        add_properties(properties)
+    return columns
 
 
 def _behind_v6_hosts(data: bytes, offset: int, sys_flag: int) -> tuple[int, int, int]:

@@ -1,7 +1,8 @@
 """Replicas that are being written, by members whose leaders are killed, validate without a false finding.
 
 Producers go on beside all of it. After each kill, and once more when the member is back, the three directories are
-validated as they lie, twice: with the history of what was acknowledged so far, and without.
+validated as they lie, twice: with the history of what was acknowledged so far, and without. And they are compared range
+by range as they commit, which names nothing either.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from local_cluster import LocalCluster, wait_for
 
 import mqclient
 from mq.history import HistoryFile
+from verify.group.follow import GroupFollower
 from verify.runner import LocalRunner
 from verify.validation import validate
 from verify.validation_report import ValidationReport
@@ -87,16 +89,24 @@ async def kill_and_validate(cluster: LocalCluster, history: Path, kills: int) ->
         )
         assert not running.done(), running.exception()
 
+    follower = GroupFollower(stores)
+
+    def follow_on() -> None:
+        while follower.look() is not None:
+            assert follower.findings == []
+
     for _ in range(kills):
         load.allow(2_000)  # more than is waited for, so that it goes on beside the kill
         await sent(500)
         leader = await asyncio.to_thread(cluster.leader)
         await asyncio.to_thread(cluster.kill, leader)
         assert_clean(await validated_under_load())
+        await asyncio.to_thread(follow_on)
         await asyncio.to_thread(cluster.start, leader)
         report = await validated_under_load()
         assert_clean(report)
         assert any(replica.is_live for replica in report.replicas)
+        await asyncio.to_thread(follow_on)
     load.stop()
     await running
     await asyncio.to_thread(cluster.level)
@@ -109,6 +119,8 @@ async def kill_and_validate(cluster: LocalCluster, history: Path, kills: int) ->
     assert not any(replica.is_live for replica in report.replicas)
     assert report.acknowledged == report.acknowledged_found == load.acknowledged
     assert len(report.replicas[0].term_runs) > kills
+    follow_on()
+    assert follower.proved_index == report.common_index
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(15, marks=pytest.mark.long)])

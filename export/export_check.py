@@ -15,6 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from export.columns import place_of
+from export.export_directory import DELTA_LOG
 from export.manifest import (
     DIRECTORY,
     Manifest,
@@ -68,7 +69,7 @@ def check_export(
     replicas: Sequence[Replica] = (),
     on_progress: OnProgress = lambda stage, done, total: None,
 ) -> ExportReport:
-    """Raises ManifestError where there is no export, OSError for what cannot be read at all."""
+    """Raises ManifestError where there is no export; ExportError, OSError for what cannot be read at all."""
     report = ExportReport(str(directory))
     manifests = _manifests(directory, report)
     sound: list[Manifest] = []
@@ -84,6 +85,10 @@ def check_export(
             f"{name}: no manifest names this file, and readers of the directory take its rows for the export's; "
             "a killed export leaves such a file, and the next one deletes it"
         )
+    if (directory / DELTA_LOG).is_dir():
+        from export.delta_log import delta_faults  # only a table's reader needs the library
+
+        report.faults += delta_faults(directory, manifests)
     for replica in replicas:
         report.compared.append(_compare(directory, sound, replica, report.faults, on_progress))
     return report

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import asdict
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,14 +16,17 @@ from mq.console import fail, print_json, progress, user_errors
 
 if TYPE_CHECKING:
     from export.export_check import ExportReport
+    from export.export_directory import ExportDirectory
+    from export.exporter import OnCommit
     from export.log_source import LogSource
     from export.manifest import Manifest
 
 EXIT_FINDINGS = 10  # 1 and 2 say that it could not run
-FORMATS = ("parquet",)
+FORMATS = ("parquet", "delta")
 BodyChoice = Literal["stored", "inflated", "none"]
-# What the extra brings, by the names that are imported.
-_NEEDED = ("pyarrow", "numpy")
+FOLLOW_EVERY_S = 60.0
+# By extra: what it brings, by the names that are imported.
+_NEEDED: dict[str, tuple[str, ...]] = {"export": ("pyarrow", "numpy"), "delta": ("deltalake",)}
 
 app = typer.Typer(invoke_without_command=True, help="Export a group's log as a table, and prove it later.")
 
@@ -54,11 +59,19 @@ def export(
         BodyChoice | None,
         typer.Option(help="Bodies: stored as they lie, inflated where clients compressed them, or none."),
     ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes, until Ctrl-C.")] = False,
+    every_s: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S", help=f"With --follow: how often, in seconds; {FOLLOW_EVERY_S:g} unless given."
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="A line per commit, for programs.")] = False,
 ) -> None:
     """Export what a group has committed into Parquet files, each with a manifest that proves what it holds.
 
-    Run it again, and it goes on behind the last entry that was exported. Nothing is written into the stores.
+    With --to delta the same files are a Delta table too. Run it again, and it goes on behind the last entry that was
+    exported. Nothing is written into the stores.
     """
     if context.invoked_subcommand is not None:
         return
@@ -78,21 +91,40 @@ def export(
             raise ValueError("--broker names a group of a cluster: give --namesrv too")
         if topic == "":
             raise ValueError("--topic is empty: name a topic, or leave it out for all")
-    _need_libraries()
-    _export(into, stores or [], namesrv, broker, topic, body, as_json=json)
+        if every_s is not None and not follow:
+            raise ValueError("--every-s says how often --follow looks: give both")
+        if every_s is not None and not 0 < every_s < 86_400:
+            raise ValueError(f"--every-s {every_s:g}: it is above 0 and below a day")
+    _need_libraries("export")
+    if to == "delta":
+        _need_libraries("delta")
+    where = _Where(into, tuple(stores or ()), namesrv, broker)
+    every = every_s or FOLLOW_EVERY_S
+    _export(
+        where, topic, body, as_delta=to == "delta", as_json=json, follow_every_s=every if follow else None
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Where:
+    """From stores, or from a group of a cluster that runs."""
+
+    into: Path
+    stores: tuple[Path, ...]
+    namesrv: str
+    broker: str
 
 
 def _export(
-    into: Path,
-    stores: list[Path],
-    namesrv: str,
-    broker: str,
+    where: _Where,
     topic: str | None,
     body: BodyChoice | None,
     *,
+    as_delta: bool,
     as_json: bool,
+    follow_every_s: float | None,
 ) -> None:
-    from export.export_directory import ExportError, open_for_writing
+    from export.export_directory import DELTA_LOG, ExportError, open_for_writing
     from export.exporter import Choices
     from export.exporter import export as run_export
     from export.manifest import ManifestError
@@ -100,27 +132,55 @@ def _export(
     from verify.log.log_walk import LogBrokenError
     from verify.replica import ReplicaError
 
-    with (
-        user_errors(ExportError, ManifestError, LogBrokenError, ReplicaError, ReadError),
-        contextlib.ExitStack() as stack,
-    ):
-        source = _source(stores, namesrv, broker, stack)
-        _check_apart(into, stores)
-        directory = stack.enter_context(open_for_writing(into))
-        tell = _Teller(directory.last, as_json=as_json)
-        count = run_export(directory, source, Choices(topic, body), tell.commit)
-        tell.end(into, count, source.committed_index)
+    into, committed_index = where.into, -1
+    with user_errors(ExportError, ManifestError, LogBrokenError, ReplicaError, ReadError):
+        if not as_delta and (into / DELTA_LOG).is_dir():
+            raise ValueError(f"{into} is a Delta table: say --to delta, so that its log goes on as well")
+        with _source(where):
+            _check_apart(into, where.stores)  # nothing is made for what cannot be read
+        with open_for_writing(into) as directory:
+            tell = _Teller(directory.last, as_json=as_json)
+            on_commit = _delta_commits(directory, tell.commit) if as_delta else tell.commit
+            # A commit that Ctrl-C breaks off leaves nothing, and the next run makes it again.
+            with contextlib.suppress(*(() if follow_every_s is None else (KeyboardInterrupt,))):
+                while True:
+                    with _source(where) as source:
+                        run_export(directory, source, Choices(topic, body), on_commit)
+                        committed_index = source.committed_index
+                    if follow_every_s is None:
+                        break
+                    time.sleep(follow_every_s)
+        tell.end(into, committed_index)
 
 
-def _source(stores: list[Path], namesrv: str, broker: str, stack: contextlib.ExitStack) -> LogSource:
-    if namesrv:
+def _delta_commits(directory: ExportDirectory, tell: OnCommit) -> OnCommit:
+    """What is done with each commit, once the table has those before."""
+    from export.delta_log import DeltaLog
+
+    table = DeltaLog(directory.path)
+    if directory.last is not None:
+        table.catch_up(directory.last.number)
+
+    def commit(manifest: Manifest) -> None:
+        table.add(manifest)
+        tell(manifest)
+
+    return commit
+
+
+@contextlib.contextmanager
+def _source(where: _Where) -> Iterator[LogSource]:
+    """What is committed now."""
+    if where.namesrv:
         from export.wire_source import wire_source  # with the client and its event loop
 
-        return stack.enter_context(wire_source(namesrv, broker))
+        with wire_source(where.namesrv, where.broker) as source:
+            yield source
+        return
     from export.log_source import ReplicaSource
     from verify.replica import open_replicas
 
-    return ReplicaSource(open_replicas(stores))
+    yield ReplicaSource(open_replicas(where.stores))
 
 
 class _Teller:
@@ -129,12 +189,14 @@ class _Teller:
     def __init__(self, last: Manifest | None, *, as_json: bool) -> None:
         self._last = last
         self._as_json = as_json
+        self._exported = 0  # entries
 
     def commit(self, manifest: Manifest) -> None:
         from export.exporter import schema_changes
 
         changes = schema_changes(self._last, manifest)
         self._last = manifest
+        self._exported += manifest.last_index - manifest.first_index + 1
         if self._as_json:
             print_json({**_told(manifest), "schema_changes": changes})
             return
@@ -143,7 +205,8 @@ class _Teller:
         size = sum(file.size for file in manifest.files)
         print(f"{manifest.range}: {manifest.rows:,} rows, {size / 1e6:,.1f} MB", flush=True)
 
-    def end(self, into: Path, count: int, committed_index: int) -> None:
+    def end(self, into: Path, committed_index: int) -> None:
+        count = self._exported
         reached = self._last.last_index if self._last is not None else -1
         if self._as_json:
             print_json({"exported": count, "last_index": reached, "committed_index": committed_index})
@@ -167,7 +230,7 @@ def _told(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _check_apart(into: Path, stores: list[Path]) -> None:
+def _check_apart(into: Path, stores: Sequence[Path]) -> None:
     place = into.resolve()
     for store in stores:
         if place.is_relative_to(store.resolve()):
@@ -190,12 +253,15 @@ def verify(
 
     Exit status 0: proved; 10: it is not what it should be; 1 or 2: it could not run. Nothing is written.
     """
-    _need_libraries()
+    _need_libraries("export")
     from export.export_check import check_export
+    from export.export_directory import DELTA_LOG, ExportError
     from export.manifest import ManifestError
     from verify.replica import ReplicaError, open_replicas
 
-    with user_errors(ManifestError, ReplicaError):
+    if (directory / DELTA_LOG).is_dir():
+        _need_libraries("delta")
+    with user_errors(ExportError, ManifestError, ReplicaError):
         replicas = open_replicas(against or [])
         with progress() as bar:
             task = bar.add_task("reading", total=None, shown="")
@@ -234,7 +300,7 @@ def _print_report(report: ExportReport) -> None:
     )
 
 
-def _need_libraries() -> None:
+def _need_libraries(extra: str) -> None:
     """Ends the command with what to install."""
-    if missing := [name for name in _NEEDED if find_spec(name) is None]:
-        fail(f"an export needs {' and '.join(missing)}: pip install 'pydledger[export]'")
+    if missing := [name for name in _NEEDED[extra] if find_spec(name) is None]:
+        fail(f"this export needs {' and '.join(missing)}: pip install 'pydledger[{extra}]'")

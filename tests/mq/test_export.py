@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -75,7 +76,7 @@ def test_a_changed_file_ends_with_status_10_and_is_named(stores: list[str], tmp_
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--to", "csv", "--into", "{tmp}/e", "--from", "{store}"], "--to csv: it is one of parquet"),
+        (["--to", "csv", "--into", "{tmp}/e", "--from", "{store}"], "--to csv: it is one of parquet, delta"),
         (["--into", "{tmp}/e", "--from", "{store}"], "--to is missing: it is one of parquet"),
         (["--to", "parquet", "--from", "{store}"], "--into DIR is missing"),
         (["--to", "parquet", "--into", "{tmp}/e"], "give --from STORE"),
@@ -91,6 +92,11 @@ def test_a_changed_file_ends_with_status_10_and_is_named(stores: list[str], tmp_
             "is in a store, which is only read",
         ),
         (["--to", "parquet", "--into", "{tmp}/e", "--from", "{store}", "--topic", ""], "--topic is empty"),
+        (["--to", "parquet", "--into", "{tmp}/e", "--from", "{store}", "--every-s", "5"], "give both"),
+        (
+            ["--to", "parquet", "--into", "{tmp}/e", "--from", "{store}", "--follow", "--every-s", "0"],
+            "above 0",
+        ),
         (["verify", "{tmp}"], "is no export: there is no _manifests in it"),
         (["verify", "{tmp}", "--against", "{tmp}"], "is no replica"),
     ],
@@ -113,7 +119,43 @@ def test_without_the_extra_a_line_says_what_to_install(
     monkeypatch.setattr(command, "find_spec", lambda name: None)
     done = mq("export", *arguments)
     assert done.exit_code == 1
-    assert done.stderr == "mq: an export needs pyarrow and numpy: pip install 'pydledger[export]'\n"
+    assert done.stderr == "mq: this export needs pyarrow and numpy: pip install 'pydledger[export]'\n"
+
+
+def test_a_delta_table_needs_its_own_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "find_spec", lambda name: None if name == "deltalake" else name)
+    done = mq("export", "--to", "delta", "--into", "e", "--from", "s")
+    assert done.exit_code == 1
+    assert done.stderr == "mq: this export needs deltalake: pip install 'pydledger[delta]'\n"
+
+
+@pytest.mark.slow
+def test_an_export_that_follows_takes_what_comes_until_it_is_interrupted(
+    stores: list[str], tmp_path: Path
+) -> None:
+    into = str(tmp_path / "export")
+    options = ["--into", into, "--from", stores[0], "--follow", "--every-s", "0.01", "--json"]
+    command = [sys.executable, "-m", "mq", "export", "--to", "parquet", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["last_index"] == END_INDEX
+        process.send_signal(signal.SIGINT)
+        last = json.loads(process.stdout.readlines()[-1])
+        assert process.wait(60) == 0
+    assert (last["exported"], last["last_index"]) == (END_INDEX + 1, END_INDEX)
+
+
+@pytest.mark.slow
+def test_the_files_of_an_export_are_a_delta_table_too(stores: list[str], tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    into = str(tmp_path / "export")
+    made = mq("export", "--to", "delta", "--into", into, "--from", stores[0])
+    assert made.exit_code == 0, made.output
+    assert deltalake.DeltaTable(into).count() == END_INDEX + 1
+    assert mq("export", "verify", into, "--against", stores[1]).exit_code == 0
+    refused = mq("export", "--to", "parquet", "--into", into, "--from", stores[0])
+    assert refused.exit_code == 1
+    assert "is a Delta table: say --to delta" in refused.stderr
 
 
 @pytest.fixture(scope="module")

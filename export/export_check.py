@@ -15,7 +15,6 @@ from typing import Any, Final
 import pyarrow as pa
 
 from export.columns import place_of
-from export.export_directory import DELTA_LOG
 from export.manifest import (
     DIRECTORY,
     Manifest,
@@ -26,6 +25,7 @@ from export.manifest import (
     read_manifest,
 )
 from export.parquet_part import parts_in, read_part
+from export.table_log import formats_of, open_table
 from pyspark_dledger.entry_columns import Selection, run_batches
 from pyspark_dledger.schema import SchemaError, check_names
 from verify.log.entry_scan import Run
@@ -85,10 +85,8 @@ def check_export(
             f"{name}: no manifest names this file, and readers of the directory take its rows for the export's; "
             "a killed export leaves such a file, and the next one deletes it"
         )
-    if (directory / DELTA_LOG).is_dir():
-        from export.delta_log import delta_faults  # only a table's reader needs the library
-
-        report.faults += delta_faults(directory, manifests)
+    for table_format in formats_of(directory):
+        report.faults += open_table(directory, table_format).faults(manifests)
     for replica in replicas:
         report.compared.append(_compare(directory, sound, replica, report.faults, on_progress))
     return report

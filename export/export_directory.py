@@ -26,7 +26,6 @@ from export.manifest import (
 )
 from export.parquet_part import delete_parts_from
 
-DELTA_LOG: Final = "_delta_log"  # where a Delta table of the export has its own log
 _LOCK: Final = "lock"
 _UNFINISHED: Final = ".unfinished"
 

@@ -22,11 +22,15 @@ if TYPE_CHECKING:
     from export.manifest import Manifest
 
 EXIT_FINDINGS = 10  # 1 and 2 say that it could not run
-FORMATS = ("parquet", "delta")
+FORMATS = ("parquet", "delta", "iceberg")
 BodyChoice = Literal["stored", "inflated", "none"]
 FOLLOW_EVERY_S = 60.0
 # By extra: what it brings, by the names that are imported.
-_NEEDED: dict[str, tuple[str, ...]] = {"export": ("pyarrow", "numpy"), "delta": ("deltalake",)}
+_NEEDED: dict[str, tuple[str, ...]] = {
+    "export": ("pyarrow", "numpy"),
+    "delta": ("deltalake",),
+    "iceberg": ("pyiceberg", "sqlalchemy"),
+}
 
 app = typer.Typer(invoke_without_command=True, help="Export a group's log as a table, and prove it later.")
 
@@ -59,6 +63,15 @@ def export(
         BodyChoice | None,
         typer.Option(help="Bodies: stored as they lie, inflated where clients compressed them, or none."),
     ] = None,
+    catalog: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="With --to iceberg: a catalog of pyiceberg's configuration; or its own."
+        ),
+    ] = "",
+    table: Annotated[
+        str, typer.Option(metavar="NS.NAME", help="With --catalog: the table's namespace and name in it.")
+    ] = "",
     follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes, until Ctrl-C.")] = False,
     every_s: Annotated[
         float | None,
@@ -70,8 +83,8 @@ def export(
 ) -> None:
     """Export what a group has committed into Parquet files, each with a manifest that proves what it holds.
 
-    With --to delta the same files are a Delta table too. Run it again, and it goes on behind the last entry that was
-    exported. Nothing is written into the stores.
+    With --to delta or iceberg the same files are a table of this kind too. Run it again, and it goes on behind the last
+    entry that was exported. Nothing is written into the stores.
     """
     if context.invoked_subcommand is not None:
         return
@@ -95,13 +108,25 @@ def export(
             raise ValueError("--every-s says how often --follow looks: give both")
         if every_s is not None and not 0 < every_s < 86_400:
             raise ValueError(f"--every-s {every_s:g}: it is above 0 and below a day")
+        if (catalog or table) and to != "iceberg":
+            raise ValueError("--catalog and --table say where an Iceberg table is: they go with --to iceberg")
+        if catalog and not table:
+            raise ValueError("--table NAMESPACE.NAME is missing: which table of the catalog")
+        if table and not (catalog and all(table.partition(".")[::2])):
+            raise ValueError(f"--table {table}: it is NAMESPACE.NAME, in the catalog that --catalog names")
     _need_libraries("export")
-    if to == "delta":
-        _need_libraries("delta")
     where = _Where(into, tuple(stores or ()), namesrv, broker)
     every = every_s or FOLLOW_EVERY_S
+    table_format = to if to != "parquet" else ""
     _export(
-        where, topic, body, as_delta=to == "delta", as_json=json, follow_every_s=every if follow else None
+        where,
+        topic,
+        body,
+        table_format,
+        catalog,
+        table,
+        as_json=json,
+        follow_every_s=every if follow else None,
     )
 
 
@@ -119,12 +144,14 @@ def _export(
     where: _Where,
     topic: str | None,
     body: BodyChoice | None,
+    table_format: str,
+    catalog: str,
+    table: str,
     *,
-    as_delta: bool,
     as_json: bool,
     follow_every_s: float | None,
 ) -> None:
-    from export.export_directory import DELTA_LOG, ExportError, open_for_writing
+    from export.export_directory import ExportError, open_for_writing
     from export.exporter import Choices
     from export.exporter import export as run_export
     from export.manifest import ManifestError
@@ -134,13 +161,16 @@ def _export(
 
     into, committed_index = where.into, -1
     with user_errors(ExportError, ManifestError, LogBrokenError, ReplicaError, ReadError):
-        if not as_delta and (into / DELTA_LOG).is_dir():
-            raise ValueError(f"{into} is a Delta table: say --to delta, so that its log goes on as well")
+        formats = _table_formats(into, table_format)
         with _source(where):
             _check_apart(into, where.stores)  # nothing is made for what cannot be read
         with open_for_writing(into) as directory:
             tell = _Teller(directory.last, as_json=as_json)
-            on_commit = _delta_commits(directory, tell.commit) if as_delta else tell.commit
+            if table:
+                from export.iceberg_log import CatalogChoice, choose_catalog
+
+                choose_catalog(into, CatalogChoice(catalog, table))
+            on_commit = _commits_of_tables(directory, formats, tell.commit)
             # A commit that Ctrl-C breaks off leaves nothing, and the next run makes it again.
             with contextlib.suppress(*(() if follow_every_s is None else (KeyboardInterrupt,))):
                 while True:
@@ -153,16 +183,30 @@ def _export(
         tell.end(into, committed_index)
 
 
-def _delta_commits(directory: ExportDirectory, tell: OnCommit) -> OnCommit:
-    """What is done with each commit, once the table has those before."""
-    from export.delta_log import DeltaLog
+def _table_formats(directory: Path, wanted: str = "") -> list[str]:
+    """Of the tables that an export has, and is to have. Ends the command where a library is missing."""
+    from export.table_log import formats_of
 
-    table = DeltaLog(directory.path)
-    if directory.last is not None:
-        table.catch_up(directory.last.number)
+    formats = formats_of(directory)
+    if wanted and wanted not in formats:
+        formats.append(wanted)
+    for name in formats:
+        _need_libraries(name)
+    return formats
+
+
+def _commits_of_tables(directory: ExportDirectory, formats: Sequence[str], tell: OnCommit) -> OnCommit:
+    """What is done with each commit, once the tables have those before."""
+    from export.table_log import open_table
+
+    tables = [open_table(directory.path, name) for name in formats]
+    for table in tables:
+        if directory.last is not None:
+            table.catch_up(directory.last.number)
 
     def commit(manifest: Manifest) -> None:
-        table.add(manifest)
+        for table in tables:
+            table.add(manifest)
         tell(manifest)
 
     return commit
@@ -255,12 +299,11 @@ def verify(
     """
     _need_libraries("export")
     from export.export_check import check_export
-    from export.export_directory import DELTA_LOG, ExportError
+    from export.export_directory import ExportError
     from export.manifest import ManifestError
     from verify.replica import ReplicaError, open_replicas
 
-    if (directory / DELTA_LOG).is_dir():
-        _need_libraries("delta")
+    _table_formats(directory)
     with user_errors(ExportError, ManifestError, ReplicaError):
         replicas = open_replicas(against or [])
         with progress() as bar:

@@ -76,7 +76,10 @@ def test_a_changed_file_ends_with_status_10_and_is_named(stores: list[str], tmp_
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--to", "csv", "--into", "{tmp}/e", "--from", "{store}"], "--to csv: it is one of parquet, delta"),
+        (
+            ["--to", "csv", "--into", "{tmp}/e", "--from", "{store}"],
+            "--to csv: it is one of parquet, delta, iceberg",
+        ),
         (["--into", "{tmp}/e", "--from", "{store}"], "--to is missing: it is one of parquet"),
         (["--to", "parquet", "--from", "{store}"], "--into DIR is missing"),
         (["--to", "parquet", "--into", "{tmp}/e"], "give --from STORE"),
@@ -93,6 +96,18 @@ def test_a_changed_file_ends_with_status_10_and_is_named(stores: list[str], tmp_
         ),
         (["--to", "parquet", "--into", "{tmp}/e", "--from", "{store}", "--topic", ""], "--topic is empty"),
         (["--to", "parquet", "--into", "{tmp}/e", "--from", "{store}", "--every-s", "5"], "give both"),
+        (
+            ["--to", "delta", "--into", "{tmp}/e", "--from", "{store}", "--table", "a.b"],
+            "go with --to iceberg",
+        ),
+        (
+            ["--to", "iceberg", "--into", "{tmp}/e", "--from", "{store}", "--catalog", "a"],
+            "--table NAMESPACE.NAME",
+        ),
+        (
+            ["--to", "iceberg", "--into", "{tmp}/e", "--from", "{store}", "--table", "a.b"],
+            "that --catalog names",
+        ),
         (
             ["--to", "parquet", "--into", "{tmp}/e", "--from", "{store}", "--follow", "--every-s", "0"],
             "above 0",
@@ -153,9 +168,19 @@ def test_the_files_of_an_export_are_a_delta_table_too(stores: list[str], tmp_pat
     assert made.exit_code == 0, made.output
     assert deltalake.DeltaTable(into).count() == END_INDEX + 1
     assert mq("export", "verify", into, "--against", stores[1]).exit_code == 0
-    refused = mq("export", "--to", "parquet", "--into", into, "--from", stores[0])
-    assert refused.exit_code == 1
-    assert "is a Delta table: say --to delta" in refused.stderr
+
+
+@pytest.mark.slow
+def test_the_files_of_an_export_are_an_iceberg_table_too(stores: list[str], tmp_path: Path) -> None:
+    pytest.importorskip("pyiceberg")
+    into = str(tmp_path / "export")
+    made = mq("export", "--to", "iceberg", "--into", into, "--from", stores[0])
+    assert made.exit_code == 0, made.output
+    assert mq("export", "verify", into, "--against", stores[1]).exit_code == 0
+    again = ["export", "--to", "iceberg", "--into", into, "--from", stores[0]]
+    other = mq(*again, "--catalog", "lake", "--table", "sales.orders")
+    assert other.exit_code == 1
+    assert "is pydledger.export in its own catalog: leave --catalog and --table out" in other.stderr
 
 
 @pytest.fixture(scope="module")

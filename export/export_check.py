@@ -24,7 +24,7 @@ from export.manifest import (
     manifest_numbers,
     read_manifest,
 )
-from export.parquet_part import parts_in, read_part
+from export.parquet_part import parts_in, read_part, schema_of_part
 from export.table_log import formats_of, open_table
 from pyspark_dledger.entry_columns import Selection, run_batches
 from pyspark_dledger.schema import SchemaError, check_names
@@ -162,8 +162,16 @@ def _row_fault(directory: Path, manifest: Manifest) -> str:
     """That the rows are those of the manifest's range: by their indexes, and of all topics by their digests too."""
     index, rows, digest = manifest.first_index - 1, 0, 0
     for file in manifest.files:
+        schema = schema_of_part(directory / file.name)
+        types = dict(zip(schema.names, schema.types, strict=True))
+        if schema.names != [column.name for column in manifest.columns] or (
+            (types.get("index"), types.get("digest")) != (pa.int64(), pa.binary())
+        ):
+            return "its columns are not those that the manifest says"
         for batch in read_part(directory / file.name, ("index", "digest")):
             rows += batch.num_rows
+            if batch.column("index").null_count or batch.column("digest").null_count:
+                return "rows without an index or a digest"
             for row_index in batch.column("index").to_pylist():
                 if row_index <= index:
                     return f"row of entry {row_index:,} behind row of entry {index:,}"

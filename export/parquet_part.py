@@ -97,6 +97,11 @@ class PartWriter:
         self._batches, self._size = [], 0
 
 
+def schema_of_part(path: Path) -> pa.Schema:
+    """Raises OSError, pa.ArrowException."""
+    return pq.read_schema(path)
+
+
 def read_part(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """These columns, row group by row group. Raises OSError, pa.ArrowException."""
     with pq.ParquetFile(path) as file:

@@ -99,6 +99,34 @@ def test_rows_that_were_changed_with_their_manifest_differ_from_the_replica(made
     )
 
 
+@pytest.mark.parametrize(
+    ("column", "values", "said"),
+    [
+        ("digest", None, "its columns are not those that the manifest says"),
+        ("digest", [b"?"] * 18 + [None], "rows without an index or a digest"),
+        ("index", [None] * 19, "rows without an index or a digest"),
+        ("index", [*range(38, 56), 54], "row of entry 54 behind row of entry 55"),
+        ("index", [*range(38, 56), 99], "row of entry 99, and the manifest says entries 38 .. 56"),
+        ("index", [*range(37, 56)], "row of entry 37 behind row of entry 37"),
+    ],
+)
+def test_rows_that_are_not_those_of_the_range_are_named(
+    into: Path, column: str, values: list[object] | None, said: str
+) -> None:
+    """With sums and manifests that were made for them."""
+    path = part(into, 1)
+    table = pq.read_table(path)
+    number = table.column_names.index(column)
+    if values is None:
+        table = table.remove_column(number)
+    else:
+        field = table.schema.field(number)
+        table = table.set_column(number, field, pa.array(values, field.type))
+    pq.write_table(table, path)
+    reseal(into)
+    assert checked(into).faults == [f"{path.name}: {said}"]
+
+
 def reseal(into: Path) -> None:
     """Manifests as they would be had the files been written so."""
     import hashlib

@@ -96,6 +96,7 @@ class PeerLink(asyncio.Protocol):
         self._sender_of = _ASKED_BY if dialled is None else _ANSWERED_BY
         self._config = config
         self._connection = PeerConnection(handshake, frame_size_max=config.frame_size_max)
+        self._write_buffer_size_max = config.write_buffer_size_max
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -158,11 +159,11 @@ class PeerLink(asyncio.Protocol):
             log.debug("not sent to=%s message=%s wire_version=%d", self.peer_id, message, self.wire_version)
             return
         transport.writelines(encode_message(message, buffers))
-        if transport.get_write_buffer_size() > self._config.write_buffer_size_max:
+        if transport.get_write_buffer_size() > self._write_buffer_size_max:
             # A peer that takes nothing: better to begin anew by COMPARE later than to hold all of it here.
             self.abort(
                 f"it takes nothing: {transport.get_write_buffer_size()} bytes wait, limit "
-                f"{self._config.write_buffer_size_max}"
+                f"{self._write_buffer_size_max}"
             )
 
     def close(self, reason: str) -> None:

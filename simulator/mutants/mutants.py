@@ -175,7 +175,7 @@ def cut_delivery_not_counted() -> Iterator[None]:
     old = DelayOffsetTable.settle
 
     def settle(self: DelayOffsetTable, applied_index: Index) -> None:
-        delivery = self._under_way
+        delivery = self.under_way
         if delivery is not None and applied_index + 1 >= delivery.first_index + delivery.count:
             old(self, applied_index)
 

@@ -37,7 +37,7 @@ def cut_revival_not_counted() -> Iterator[None]:
     old = PopTable.settle
 
     def settle(self: PopTable, applied_index: Index) -> None:
-        change = self._under_way
+        change = self.under_way
         if change is None or applied_index + 1 >= change.first_index + len(change.revived):
             old(self, applied_index)
 

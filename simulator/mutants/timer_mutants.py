@@ -29,7 +29,7 @@ def cut_timers_not_counted() -> Iterator[None]:
     old_settle, old_term_began = EndedOffsetsTable.settle, EndedOffsetsTable.term_began
 
     def settle(self: EndedOffsetsTable, applied_index: Index) -> None:
-        change = self._under_way
+        change = self.under_way
         if (
             not isinstance(self, TimerTable)
             or change is None
@@ -39,7 +39,7 @@ def cut_timers_not_counted() -> Iterator[None]:
 
     def term_began(self: EndedOffsetsTable, no_op_index: Index) -> None:
         if isinstance(self, TimerTable):
-            self._under_way = None
+            self.under_way = None
         else:
             old_term_began(self, no_op_index)
 

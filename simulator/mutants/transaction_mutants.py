@@ -34,7 +34,7 @@ def cut_end_not_counted() -> Iterator[None]:
     old = EndedOffsetsTable.settle
 
     def settle(self: EndedOffsetsTable, applied_index: Index) -> None:
-        change = self._under_way
+        change = self.under_way
         if change is None or applied_index + 1 >= change.first_index + len(change.delivered):
             old(self, applied_index)
 

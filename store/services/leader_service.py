@@ -6,7 +6,7 @@ stands is a replicated table, so that a new leader goes on exactly where the log
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -21,6 +21,9 @@ from store.retention import LogRetention
 from store.state.state_machine import StateMachine
 from store.store_config import StoreConfig
 from store.store_runtime import LoopRuntime
+
+if TYPE_CHECKING:
+    from store.services.deliveries import Deliveries
 
 
 class LeaderStore(msgspec.Struct, frozen=True):
@@ -53,10 +56,8 @@ class LeaderStore(msgspec.Struct, frozen=True):
 
 
 class LeaderService(Protocol):
-    @property
-    def awaited_index(self) -> Index | None:
-        """The entry that it waits for: applied() is called once that is applied. None: it waits for none."""
-        ...
+    # What it has on its way into the log: applied() is called once that is applied.
+    deliveries: "Deliveries"
 
     @property
     def due_ms(self) -> int | None:

@@ -27,7 +27,7 @@ class LeaderServices:
     @property
     def awaited_index(self) -> Index | None:
         """Of the last entry that one of them has on its way: messages that go to their topics."""
-        awaited = [service.awaited_index for service in self.all]
+        awaited = [service.deliveries.awaited_index for service in self.all]
         return max((index for index in awaited if index is not None), default=None)
 
     @property
@@ -60,7 +60,8 @@ class LeaderServices:
 
     def applied(self, applied_index: Index, now_ms: int) -> None:
         for service in self.all:
-            if service.awaited_index is not None and service.awaited_index <= applied_index:
+            awaited_index = service.deliveries.awaited_index
+            if awaited_index is not None and awaited_index <= applied_index:
                 try:
                     service.applied(applied_index, now_ms)
                 except (MessageDamagedError, UnitDamagedError):

@@ -49,7 +49,7 @@ class PopReviveService:
         self._commit_log = store.commit_log
         self._tables = store.state.tables
         self._table = store.state.tables.pop_table
-        self._deliveries = Deliveries(store)
+        self.deliveries = Deliveries(store)
         self._taken: list[Due] = []  # of the batch under way
         # What is on its way into the log for a pop: acks, changes, another pop of the same messages. When these are
         # applied the pop is another one, or over, and copies made of it before would be one too many.
@@ -87,16 +87,12 @@ class PopReviveService:
     # -- LeaderService -----------------------------------------------------------------------------------------
 
     @property
-    def awaited_index(self) -> Index | None:
-        return self._deliveries.awaited_index
-
-    @property
     def due_ms(self) -> int | None:
-        due_ms = self._table.next_due_ms if self.awaited_index is None else None
-        return max(due_ms, self._deliveries.refused_until_ms) if due_ms is not None else None
+        due_ms = self._table.next_due_ms if self.deliveries.awaited_index is None else None
+        return max(due_ms, self.deliveries.refused_until_ms) if due_ms is not None else None
 
     def serving_changed(self) -> None:
-        self._deliveries.clear()
+        self.deliveries.clear()
         self._taken.clear()
         self._table.put_all_back()
 
@@ -111,12 +107,12 @@ class PopReviveService:
         """Nothing is kept of units."""
 
     def applied(self, applied_index: Index, now_ms: int) -> None:
-        if self._deliveries.applied(applied_index):
+        if self.deliveries.applied(applied_index):
             self._put_back(now_ms)
             self.tick(now_ms)
 
     def tick(self, now_ms: int) -> None:
-        expired = self._take_expired(now_ms) if self._deliveries.may_begin(now_ms) else []
+        expired = self._take_expired(now_ms) if self.deliveries.may_begin(now_ms) else []
         if not expired:
             return
         revived_ = [(popped, message) for popped, message in expired if message is not None]
@@ -128,8 +124,8 @@ class PopReviveService:
             popped = tuple(popped for popped, _ in revived_)
             return [*new_topics, ReviveMessages(first_index, popped, dropped)]
 
-        if not self._deliveries.append(changes_of, messages, now_ms):
-            self._put_back(self._deliveries.refused_until_ms)
+        if not self.deliveries.append(changes_of, messages, now_ms):
+            self._put_back(self.deliveries.refused_until_ms)
             return
         dead_count = sum(message.topic.startswith(_DLQ_PREFIX) for message in messages)
         self.revived_count += len(messages) - dead_count

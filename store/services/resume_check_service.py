@@ -38,7 +38,7 @@ class ResumeCheckService:
     def __init__(self, store: LeaderStore) -> None:
         self._store = store
         self._table = store.state.tables.resumed_half_table
-        self._deliveries = Deliveries(store)
+        self.deliveries = Deliveries(store)
         self._on_resumed: OnResumed = lambda status: None  # of the one under way
 
     @property
@@ -62,12 +62,12 @@ class ResumeCheckService:
             on_resumed(ResumeStatus.TOPIC_DELETED)
         elif self._table.is_ended(message.queue_offset):
             on_resumed(ResumeStatus.RESUMED_BEFORE)
-        elif not self._deliveries.may_begin(now_ms):
+        elif not self.deliveries.may_begin(now_ms):
             on_resumed(ResumeStatus.BUSY)
         else:
             queue = self._store.queues.find(_TOPIC, 0)
             begin = queue.min_offset if queue is not None else 0  # what is gone is not resumed any more
-            is_appended = self._deliveries.append(
+            is_appended = self.deliveries.append(
                 lambda first_index: [ResumeHalf(first_index, (message.queue_offset,), (), begin)],
                 [half],
                 now_ms,
@@ -80,16 +80,12 @@ class ResumeCheckService:
     # -- LeaderService -----------------------------------------------------------------------------------------
 
     @property
-    def awaited_index(self) -> Index | None:
-        return self._deliveries.awaited_index
-
-    @property
     def due_ms(self) -> int | None:
         return None
 
     def serving_changed(self) -> None:
-        was_under_way = self.awaited_index is not None
-        self._deliveries.clear()
+        was_under_way = self.deliveries.awaited_index is not None
+        self.deliveries.clear()
         if was_under_way:
             self._on_resumed(ResumeStatus.UNKNOWN)
 
@@ -100,7 +96,7 @@ class ResumeCheckService:
         """Nothing is due by itself."""
 
     def applied(self, applied_index: Index, now_ms: int) -> None:
-        if self._deliveries.applied(applied_index):
+        if self.deliveries.applied(applied_index):
             self._on_resumed(ResumeStatus.RESUMED)
 
     def first_waiting_pos(self) -> int | None:

@@ -27,19 +27,15 @@ class ScheduleMessageService:
         self._queues = store.queues
         self._reader = store.reader
         self._tables = store.state.tables
-        self._deliveries = Deliveries(store)
+        self.deliveries = Deliveries(store)
         self.due_ms: int | None = None  # when the first message that waits is, as of the last look
         self._levels: list[tuple[int, UnitQueue]] = []  # that anything was ever delayed by
         self._queue_count = 0  # of the store, when these were looked up
         # Of the first message of each level that is not due: its offset, and when it is (ms).
         self._heads: dict[int, tuple[int, int]] = {}
 
-    @property
-    def awaited_index(self) -> Index | None:
-        return self._deliveries.awaited_index
-
     def serving_changed(self) -> None:
-        self._deliveries.clear()
+        self.deliveries.clear()
         self.due_ms = None
         self._queue_count = -1  # queues may be other ones than before
         self._heads.clear()
@@ -53,7 +49,7 @@ class ScheduleMessageService:
     def first_waiting_pos(self) -> int | None:
         """Of the first message that is not delivered yet."""
         self._find_levels()
-        offset_of, first_pos = self._tables.delay_offset_table.offset, self._deliveries.first_pos
+        offset_of, first_pos = self._tables.delay_offset_table.offset, self.deliveries.first_pos
         positions = [
             first_pos(queue, max(offset_of(level), queue.min_offset)) for level, queue in self._levels
         ]
@@ -61,11 +57,11 @@ class ScheduleMessageService:
 
     def applied(self, applied_index: Index, now_ms: int) -> None:
         """If the batch is, the next one follows."""
-        if self._deliveries.applied(applied_index):
+        if self.deliveries.applied(applied_index):
             self.tick(now_ms)
 
     def tick(self, now_ms: int) -> None:
-        if not self._deliveries.may_begin(now_ms):
+        if not self.deliveries.may_begin(now_ms):
             return
         due = sorted(self._due(now_ms))
         if not due:
@@ -75,7 +71,7 @@ class ScheduleMessageService:
         size = 0
         for _, level, offset, queue in due:
             size = self._take(level, offset, queue, messages, runs, size, now_ms)
-        self._deliveries.append(lambda first_index: [Delivery(first_index, tuple(runs))], messages, now_ms)
+        self.deliveries.append(lambda first_index: [Delivery(first_index, tuple(runs))], messages, now_ms)
 
     def _due(self, now_ms: int) -> list[tuple[int, int, int, UnitQueue]]:
         """(when, level, offset of its first message, queue) of each level that has something due; the levels that
@@ -94,7 +90,7 @@ class ScheduleMessageService:
             if head is None or head[0] != offset:
                 unit = queue.unit(offset)
                 if unit is None:
-                    raise self._deliveries.damaged(queue, offset, f"unit {offset} cannot be read")
+                    raise self.deliveries.damaged(queue, offset, f"unit {offset} cannot be read")
                 head = self._heads[level] = (offset, unit[2])
             if self.due_ms is None or head[1] < self.due_ms:
                 self.due_ms = head[1]
@@ -146,7 +142,7 @@ class ScheduleMessageService:
     def _message_at(self, queue: UnitQueue, unit: Unit, offset: int) -> PutMessage | None:
         """None for one that is gone or cannot be delivered. Raises UnitDamagedError, StoreDamagedError, DiskError."""
         phy_offset, _, deliver_ms = unit
-        record = self._deliveries.record_at(queue, offset, unit)
+        record = self.deliveries.record_at(queue, offset, unit)
         if record is None:
             return None
         try:
@@ -155,8 +151,6 @@ class ScheduleMessageService:
         except MessageDecodeError as error:
             raise StoreDamagedError(f"the delayed message at {phy_offset} is unsound: {error}") from error
         if not is_delay_of_other_levels(deliver_ms, wanted_ms):
-            raise self._deliveries.damaged(
-                queue, offset, f"unit {offset} says that it is due at {deliver_ms}"
-            )
+            raise self.deliveries.damaged(queue, offset, f"unit {offset} says that it is due at {deliver_ms}")
         topic = message.topic.decode("utf-8", "surrogateescape") if message is not None else ""
-        return self._deliveries.may_become(message, topic, queue, offset, phy_offset)
+        return self.deliveries.may_become(message, topic, queue, offset, phy_offset)

@@ -93,7 +93,7 @@ class _Found(NamedTuple):
 class TimerMessageService:
     def __init__(self, store: LeaderStore) -> None:
         self._store = store
-        self._deliveries = Deliveries(store)
+        self.deliveries = Deliveries(store)
         config = self._config = store.config
         self._precision_ms = config.timer_precision_ms
         self.is_behind = False  # there is more for catch_up(), as of its last call
@@ -108,7 +108,7 @@ class TimerMessageService:
             self.table,
             config.timer_precision_ms if is_limited else None,
         )
-        self._take_over = RocketMQTimers(store, self._deliveries)
+        self._take_over = RocketMQTimers(store, self.deliveries)
         self.delivered: Counter[str] = Counter()  # by topic, since the start
         self._now_ms = 0
         self._batch = _Batch()  # under way
@@ -118,18 +118,14 @@ class TimerMessageService:
         self._roll_offset = 0  # the next one to look at
         self._roll_ms: int | None = None  # when that is old enough
 
-    @property
-    def awaited_index(self) -> Index | None:
-        return self._deliveries.awaited_index
-
     def refusal(self) -> str | None:
         """Why no message may wait for its time now."""
         return self._store.refusal_of_outdated(self.table.name, "timers")
 
     def serving_changed(self) -> None:
         self._give_back()
-        self._deliveries.clear()
-        self._take_over = RocketMQTimers(self._store, self._deliveries)
+        self.deliveries.clear()
+        self._take_over = RocketMQTimers(self._store, self.deliveries)
 
     def _give_back(self) -> None:
         """What was taken of the index is due there again."""
@@ -159,7 +155,7 @@ class TimerMessageService:
 
     @property
     def due_ms(self) -> int | None:
-        if self.awaited_index is not None or self.stops_dequeue:
+        if self.deliveries.awaited_index is not None or self.stops_dequeue:
             return None
         if not self.index.is_ready(self._now_ms):
             return 0
@@ -170,7 +166,7 @@ class TimerMessageService:
             self._roll_ms,
         ]
         due_ms = min((when for when in times if when is not None), default=None)
-        return None if due_ms is None else max(due_ms, self._deliveries.refused_until_ms)
+        return None if due_ms is None else max(due_ms, self.deliveries.refused_until_ms)
 
     def read_ms(self, now_ms: int) -> int:
         """Up to when all that is due has been delivered."""
@@ -214,10 +210,10 @@ class TimerMessageService:
     def first_waiting_pos(self) -> int | None:
         queue = self._store.queues.find(TIMER_TOPIC_BYTES, 0)
         offset = self.table.next_waiting(queue.min_offset) if queue is not None else 0
-        return self._deliveries.first_pos(queue, offset)
+        return self.deliveries.first_pos(queue, offset)
 
     def applied(self, applied_index: Index, now_ms: int) -> None:
-        if self._deliveries.applied(applied_index):
+        if self.deliveries.applied(applied_index):
             for waiting in self._batch.taken:
                 self.index.ended(waiting)
             self.delivered.update(
@@ -231,7 +227,7 @@ class TimerMessageService:
 
     def tick(self, now_ms: int) -> None:
         queue = self._store.queues.find(TIMER_TOPIC_BYTES, 0)
-        if queue is None or self.stops_dequeue or not self._deliveries.may_begin(now_ms):
+        if queue is None or self.stops_dequeue or not self.deliveries.may_begin(now_ms):
             return
         if not self._take_over.is_done:
             self._take_over.step(now_ms)
@@ -295,7 +291,7 @@ class TimerMessageService:
         self, message: PutMessage | None, found: _Found, queue: UnitQueue, offset: int
     ) -> PutMessage | None:
         topic = real_topic(found.said).decode("utf-8", "surrogateescape")
-        return self._deliveries.may_become(message, topic, queue, offset, found.phy_offset)
+        return self.deliveries.may_become(message, topic, queue, offset, found.phy_offset)
 
     def _end_recalls(self, batch: _Batch, now_ms: int) -> None:
         """Those whose slot is over, with all that was due in it."""
@@ -342,8 +338,8 @@ class TimerMessageService:
             return None
         unit = queue.unit(offset)
         if unit is None:
-            raise self._deliveries.damaged(queue, offset, f"unit {offset} cannot be read")
-        record = self._deliveries.record_at(queue, offset, unit)
+            raise self.deliveries.damaged(queue, offset, f"unit {offset} cannot be read")
+        record = self.deliveries.record_at(queue, offset, unit)
         return _Found(unit[0], record, pairs_of(raw_properties(record))) if record is not None else None
 
     def _append(self, batch: _Batch, begin: int, now_ms: int) -> None:
@@ -352,5 +348,5 @@ class TimerMessageService:
             return [EndTimers(first_index, tuple(batch.delivered), dropped, begin)]
 
         self._batch = batch
-        if not self._deliveries.append(ended, batch.messages, now_ms):
+        if not self.deliveries.append(ended, batch.messages, now_ms):
             self._give_back()

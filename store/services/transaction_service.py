@@ -97,8 +97,8 @@ class TransactionService:
         self._queues = store.queues
         self._commit_log = store.commit_log
         self._table = store.state.tables.transaction_table
-        self._deliveries = Deliveries(store)
-        self._take_over = RocketMQTransactions(store, self._deliveries)
+        self.deliveries = Deliveries(store)
+        self._take_over = RocketMQTransactions(store, self.deliveries)
         self._is_turn_end_due = False
         # By queue offset of the half.
         self._waiting: dict[int, _End] = {}
@@ -108,7 +108,7 @@ class TransactionService:
         self._ended_counts: defaultdict[EndKind, Counter[str]] = defaultdict(Counter)
         self._commit_latencies: dict[str, Histogram] = {}
         self.checks = TransactionChecks(
-            store, self._deliveries, self._table.is_ended, self._is_ending, self._give_up
+            store, self.deliveries, self._table.is_ended, self._is_ending, self._give_up
         )
 
     # -- what the broker asks ----------------------------------------------------------------------------------
@@ -221,19 +221,15 @@ class TransactionService:
     # -- LeaderService -----------------------------------------------------------------------------------------
 
     @property
-    def awaited_index(self) -> Index | None:
-        return self._deliveries.awaited_index
-
-    @property
     def due_ms(self) -> int | None:
-        return self._deliveries.refused_until_ms if self._waiting else self.checks.due_ms
+        return self.deliveries.refused_until_ms if self._waiting else self.checks.due_ms
 
     def serving_changed(self) -> None:
         under_way, self._under_way = self._under_way, {}
         waiting, self._waiting = self._waiting, {}
         self._waiting_size = 0
-        self._deliveries.clear()
-        self._take_over = RocketMQTransactions(self._store, self._deliveries)
+        self.deliveries.clear()
+        self._take_over = RocketMQTransactions(self._store, self.deliveries)
         self.checks.clear()
         _tell(under_way, EndStatus.UNKNOWN)
         _tell(waiting, EndStatus.NOT_SERVING)
@@ -243,14 +239,14 @@ class TransactionService:
 
     def tick(self, now_ms: int) -> None:
         if not self._take_over.is_done:
-            if self._deliveries.may_begin(now_ms):
+            if self.deliveries.may_begin(now_ms):
                 self._take_over.step(now_ms)
             return
         self._append_ends(now_ms)
         self.checks.tick(self._first_pending_offset(), now_ms)
 
     def applied(self, applied_index: Index, now_ms: int) -> None:
-        if not self._deliveries.applied(applied_index):
+        if not self.deliveries.applied(applied_index):
             return
         ended, self._under_way = self._under_way, {}
         for offset, end in ended.items():
@@ -264,9 +260,7 @@ class TransactionService:
 
     def first_waiting_pos(self) -> int | None:
         """Of the first half that is undecided."""
-        return self._deliveries.first_pos(
-            self._queues.find(HALF_TOPIC_BYTES, 0), self._first_pending_offset()
-        )
+        return self.deliveries.first_pos(self._queues.find(HALF_TOPIC_BYTES, 0), self._first_pending_offset())
 
     def units_mended(self, queue: UnitQueue) -> None:
         """Nothing is kept of units."""
@@ -312,7 +306,7 @@ class TransactionService:
 
     def _append_ends(self, now_ms: int) -> None:
         """Appends what waits, or a part of it, unless a batch is under way or the log has just refused one."""
-        if not self._waiting or not self._take_over.is_done or not self._deliveries.may_begin(now_ms):
+        if not self._waiting or not self._take_over.is_done or not self.deliveries.may_begin(now_ms):
             return
         delivered: list[int] = []
         dropped: list[int] = []
@@ -342,7 +336,7 @@ class TransactionService:
             change = EndTransactions(first_index, tuple(delivered), ranges, self._first_pending_offset())
             return [change, *self._progress()]
 
-        if not self._deliveries.append(changes, messages, now_ms):
+        if not self.deliveries.append(changes, messages, now_ms):
             return
         for offset in (*delivered, *dropped):
             self._under_way[offset] = self._take_waiting(offset)

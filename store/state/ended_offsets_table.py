@@ -49,7 +49,7 @@ class EndedOffsetsTable(Table):
         super().__init__()
         self.first_waiting = NOT_TAKEN_OVER  # offset of the first message that may wait
         self._ended = OffsetRanges()  # behind it
-        self._under_way: EndOffsets | None = None
+        self.under_way: EndOffsets | None = None
         self._counted = 0  # messages of it that are applied
 
     @property
@@ -77,7 +77,7 @@ class EndedOffsetsTable(Table):
     def begin(self, change: EndOffsets) -> None:
         """The record is applied; all entries before it are."""
         self.settle(Index(change.first_index - 2))
-        self._under_way, self._counted = change, 0
+        self.under_way, self._counted = change, 0
         for low, high in change.dropped:
             self._end(low, high)
         self._advance(change.begin)
@@ -85,7 +85,7 @@ class EndedOffsetsTable(Table):
 
     def settle(self, applied_index: Index) -> None:
         """Counts the messages of an end among the entries up to there, which are applied."""
-        change = self._under_way
+        change = self.under_way
         if change is None:
             return
         count = len(change.delivered)
@@ -95,12 +95,12 @@ class EndedOffsetsTable(Table):
         self._advance(self.first_waiting)
         self._counted = applied
         if applied == count:
-            self._under_way = None
+            self.under_way = None
 
     def term_began(self, no_op_index: Index) -> None:
         """Ends the count: what is behind the no-op was not announced by the leader before."""
         self.settle(Index(no_op_index - 1))
-        self._under_way = None
+        self.under_way = None
 
     def _end(self, low: int, high: int) -> None:
         if high > self.first_waiting:
@@ -110,7 +110,7 @@ class EndedOffsetsTable(Table):
         self.first_waiting = self._ended.take_below(max(begin, self.first_waiting))
 
     def pack(self) -> list[Any]:
-        change = self._under_way
+        change = self.under_way
         return [
             self.data_version.pack(),
             self.first_waiting,
@@ -122,7 +122,7 @@ class EndedOffsetsTable(Table):
         version, self.first_waiting, ranges, under_way = values
         self.data_version = DataVersion(*version)
         self._ended = OffsetRanges([(begin, end) for begin, end in ranges])
-        self._under_way, self._counted = None, 0
+        self.under_way, self._counted = None, 0
         if under_way:
             *change, self._counted = under_way
-            self._under_way = EndOffsets.unpack(change)
+            self.under_way = EndOffsets.unpack(change)

@@ -65,7 +65,8 @@ class StateTables:
     def settle(self, applied_index: Index) -> None:
         """Entries up to there are applied, of whatever kind."""
         for table in self.all:
-            table.settle(applied_index)
+            if table.under_way is not None:
+                table.settle(applied_index)
 
     def term_began(self, no_op_index: Index) -> None:
         for table in self.all:

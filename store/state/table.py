@@ -45,6 +45,9 @@ class Table(ABC):
         tuple[type[StateChange], ...]
     ] = ()  # changes of other tables that change this one, too
 
+    # A change that names messages behind it in the log, until they are applied: settle() counts them.
+    under_way: StateChange | None = None
+
     def __init__(self) -> None:
         self.data_version = DataVersion()
 
@@ -69,7 +72,7 @@ class Table(ABC):
     def unpack(self, values: list[Any]) -> None:
         """Replaces all that it holds. Raises ValueError, TypeError."""
 
-    def settle(self, applied_index: Index) -> None:  # noqa: B027  # most tables have nothing to do
+    def settle(self, applied_index: Index) -> None:  # noqa: B027  # most tables have nothing under way
         """Takes notice that all entries up to there are applied, of whatever kind."""
 
     def term_began(self, no_op_index: Index) -> None:  # noqa: B027  # likewise

@@ -50,7 +50,7 @@ class DelayOffsetTable(ConfigFileTable):
     def __init__(self) -> None:
         super().__init__()
         self.offsets: dict[int, int] = {}
-        self._under_way: Delivery | None = None
+        self.under_way: Delivery | None = None
         self._counted = 0  # messages of it that are applied
 
     def rows(self) -> dict[int, int]:
@@ -67,13 +67,13 @@ class DelayOffsetTable(ConfigFileTable):
     def begin(self, delivery: Delivery, timestamp: int) -> None:
         """A Delivery record is applied; all entries before it are."""
         self.settle(Index(delivery.first_index - 2))
-        self._under_way, self._counted = delivery, 0
+        self.under_way, self._counted = delivery, 0
         self.data_version = self.data_version.next(timestamp)
         self.settle(Index(delivery.first_index - 1))
 
     def settle(self, applied_index: Index) -> None:
         """Counts the messages of a delivery among the entries up to there, which are applied."""
-        delivery = self._under_way
+        delivery = self.under_way
         if delivery is None:
             return
         applied = min(max(applied_index + 1 - delivery.first_index, self._counted), delivery.count)
@@ -89,15 +89,15 @@ class DelayOffsetTable(ConfigFileTable):
         self.data_version = DataVersion(version.counter + applied - self._counted, version.timestamp)
         self._counted = applied
         if applied == delivery.count:
-            self._under_way = None
+            self.under_way = None
 
     def term_began(self, no_op_index: Index) -> None:
         """Ends the count: what is behind the no-op was not announced by the leader before."""
         self.settle(Index(no_op_index - 1))
-        self._under_way = None
+        self.under_way = None
 
     def pack(self) -> list[Any]:
-        delivery = self._under_way
+        delivery = self.under_way
         return [
             self.data_version.pack(),
             list(self.offsets.items()),
@@ -108,10 +108,10 @@ class DelayOffsetTable(ConfigFileTable):
         version, offsets, under_way = values
         self.data_version = DataVersion(*version)
         self.offsets = dict(offsets)
-        self._under_way, self._counted = None, 0
+        self.under_way, self._counted = None, 0
         if under_way:
             *delivery, self._counted = under_way
-            self._under_way = Delivery.unpack(delivery)
+            self.under_way = Delivery.unpack(delivery)
 
     def export(self) -> Callable[[], dict[str, object]]:
         rows = dict(sorted(self.offsets.items()))

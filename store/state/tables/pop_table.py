@@ -159,7 +159,7 @@ class PopTable(Table):
         self.in_flight_count = 0  # messages of all groups
         self.check_point_counts: Counter[str] = Counter()  # those that check points have, by group
         self.check_point_count = 0  # of all groups
-        self._under_way: ReviveMessages | None = None
+        self.under_way: ReviveMessages | None = None
         self._counted = 0  # messages of it that are applied
         self._due: list[Due] = []  # a heap, with what is gone meanwhile
 
@@ -381,14 +381,14 @@ class PopTable(Table):
     def _begin(self, change: ReviveMessages, timestamp: int) -> None:
         """Begin a revival, whose record is applied now, as all entries before it are."""
         self.settle(Index(change.first_index - 2))
-        self._under_way, self._counted = change, 0
+        self.under_way, self._counted = change, 0
         for popped in change.dropped:
             self._end(popped, timestamp)
         self.settle(Index(change.first_index - 1))
 
     def settle(self, applied_index: Index) -> None:
         """End the messages of a revival whose copies are among the applied entries, those up to `applied_index`."""
-        change = self._under_way
+        change = self.under_way
         if change is None:
             return
         count = len(change.revived)
@@ -397,12 +397,12 @@ class PopTable(Table):
             self._end(popped, self.data_version.timestamp)
         self._counted = applied
         if applied == count:
-            self._under_way = None
+            self.under_way = None
 
     def term_began(self, no_op_index: Index) -> None:
         """End a revival that is under way: entries behind the no-op are not those that the earlier leader announced."""
         self.settle(Index(no_op_index - 1))
-        self._under_way = None
+        self.under_way = None
 
     # -- times -------------------------------------------------------------------------------------------------
 
@@ -423,7 +423,7 @@ class PopTable(Table):
     # -- packing -----------------------------------------------------------------------------------------------
 
     def pack(self) -> list[Any]:
-        change = self._under_way
+        change = self.under_way
         return [
             self.data_version.pack(),
             [[*key, *queue.pack()] for key, queue in self.queues.items()],
@@ -441,10 +441,10 @@ class PopTable(Table):
         self.in_flight_count = sum(queue.order_count for queue in self.queues.values())
         for (group, _, _), queue in self.queues.items():
             self._count(group, queue.check_point_count)
-        self._under_way, self._counted = None, 0
+        self.under_way, self._counted = None, 0
         if under_way:
             *change, self._counted = under_way
-            self._under_way = ReviveMessages.unpack(change)
+            self.under_way = ReviveMessages.unpack(change)
         self.put_all_back()
 
 

@@ -31,6 +31,7 @@ class LogMembers:
     ) -> None:
         """`addresses` are those of the conf. As long as the group is not formed it has no members."""
         self._log = log_store
+        self._entries = log_store.memberships
         self._payload_of = payload_of
         pairs = group.pairs if group is not None else ()
         self._formed = Membership(
@@ -38,12 +39,12 @@ class LogMembers:
         )
 
     @property
-    def membership_index(self) -> Index:
-        return self._log.membership_index
+    def version(self) -> int:
+        return self._entries.version
 
     @property
-    def log_generation(self) -> int:
-        return self._log.log_generation
+    def membership_index(self) -> Index:
+        return self._entries.last_index
 
     def membership(self) -> Membership:
         """Raises LedgerDamagedError, DiskError."""
@@ -51,7 +52,7 @@ class LogMembers:
 
     def membership_before(self) -> Membership:
         """Raises FaultyEntryError, LedgerDamagedError, DiskError."""
-        return self._said_by(self._log.membership_up_to(Index(self._log.membership_index - 1)))
+        return self._said_by(self._log.membership_up_to(Index(self._entries.last_index - 1)))
 
     def _said_by(self, entry: MembershipBefore | None) -> Membership:
         if entry is None:

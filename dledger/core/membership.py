@@ -86,13 +86,15 @@ class MembershipLog(Protocol):
     """What the core sees of the membership entries of a log."""
 
     @property
-    def membership_index(self) -> Index:
-        """Of the last membership entry, also of one before the log's begin; -1 if there never was one."""
+    def version(self) -> int:
+        """Another one after each change of them. The index alone does not tell: a log that was cut, or began anew, may
+        have another entry there.
+        """
         ...
 
     @property
-    def log_generation(self) -> int:
-        """Higher after each cut: another entry may lie where the last one lay."""
+    def membership_index(self) -> Index:
+        """Of the last membership entry, also of one before the log's begin; -1 if there never was one."""
         ...
 
     def membership(self) -> Membership:
@@ -108,7 +110,7 @@ class FormedMembership:
     """Of a group whose members never change."""
 
     membership_index = Index(-1)
-    log_generation = 0
+    version = 0
 
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
@@ -131,8 +133,8 @@ class CurrentMembers:
         "_disks",
         "_formed_alone",
         "_log",
-        "_log_generation",
         "_own_disk",
+        "_version",
         "_wire_versions",
         "index",
         "others",
@@ -157,18 +159,15 @@ class CurrentMembers:
     def _read(self) -> None:
         value = self._log.membership()
         self._before: Membership | None = None  # not asked for yet, or damaged
-        self.index, self._log_generation = self._log.membership_index, self._log.log_generation
+        self.index, self._version = self._log.membership_index, self._log.version
         self.value = value
         self.voters = tuple(sorted(value.voters))
         self.others = tuple(peer for peer in value.members if peer != self.self_id)
         self.quorum = value.quorum
 
     def refresh(self) -> bool:
-        """Whether the log has another last membership entry since. Its index alone does not tell: a log that was cut,
-        or began anew, may have another one there.
-        """
-        log = self._log
-        if log.membership_index == self.index and log.log_generation == self._log_generation:
+        """Whether the log has another last membership entry since."""
+        if self._log.version == self._version:
             return False
         before = self.index, self.value
         self._read()

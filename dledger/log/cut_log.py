@@ -66,7 +66,7 @@ class CutLog(ScrubbedLog):
         old_end_index = self.ledger_end_index
         old_end = self._stop_writing()
         mark = self._mark
-        self._memberships.cut_from(from_index)
+        self.memberships.cut_from(from_index)
         if mark.index >= from_index:
             mark = replace(
                 mark,
@@ -160,7 +160,7 @@ class CutLog(ScrubbedLog):
         assert self._cutting is None, "one cut at a time"
         assert begin_pos % self._data.file_size == 0, "a log begins with a data file"
         old_end = self._stop_writing()
-        self._memberships.cut_from(0)
+        self.memberships.cut_from(0)
         self._begin_behind(before_begin_index, term, chain, begin_pos, membership)
         self._end_at(Index(-1), term, begin_pos, chain)
         self.ledger_end_index = before_begin_index

@@ -58,7 +58,7 @@ class LogBegin(CheckedReads):
         self._mark_file = mark_file
         self._mark = recovered.mark  # as the next job writes it
         self._mark_on_disk = recovered.mark
-        self._memberships = MembershipEntries(recovered.mark)
+        self.memberships = MembershipEntries(recovered.mark)
         self._marking: MarkJob | None = None
         self._moving: MoveBeginJob | None = None
         self._cutting: CutJob | None = None
@@ -98,7 +98,7 @@ class LogBegin(CheckedReads):
             return None
         try:
             chain, term = self.chain_at(last_index), self._present_term(last_index)
-            membership = self._memberships.up_to(last_index, self.body_at)
+            membership = self.memberships.up_to(last_index, self.body_at)
         except FaultyEntryError:
             return None  # the log would begin behind an entry that nobody knows
         assert chain is not None
@@ -120,7 +120,7 @@ class LogBegin(CheckedReads):
             return None
         with suppress(FaultyEntryError):
             # One's own list of them is as long as this log; a peer's may be longer.
-            begin = replace(begin, membership=self._memberships.up_to(index, self.body_at))
+            begin = replace(begin, membership=self.memberships.up_to(index, self.body_at))
         return self._move_begin_job(begin)
 
     def _may_begin_at(self, begin: LedgerBegin) -> bool:
@@ -159,20 +159,15 @@ class LogBegin(CheckedReads):
             self._mark_on_disk = job.mark
             self._doomed.clear()  # else a cut was in the way: the next deletion takes them, or recovery
 
-    @property
-    def membership_index(self) -> Index:
-        """Of the last membership entry, also of one before the begin; -1 if there never was one."""
-        return self._memberships.last_index
-
     def membership_up_to(self, index: Index) -> MembershipBefore | None:
         """The last membership entry that is not behind `index`, or the first one that is known; None: there is none.
         Raises FaultyEntryError, LedgerDamagedError, DiskError.
         """
-        return self._memberships.up_to(index, self.body_at)
+        return self.memberships.up_to(index, self.body_at)
 
     @property
     def membership_before_begin(self) -> MembershipBefore | None:
-        return self._memberships.before_begin
+        return self.memberships.before_begin
 
     @property
     def begin(self) -> LedgerBegin:
@@ -198,7 +193,7 @@ class LogBegin(CheckedReads):
         """
         # A peer that no longer knows the last one up to there names a later one.
         known_to = index if membership is None else max(index, membership.index)
-        self._memberships.begin_behind(known_to, membership)
+        self.memberships.begin_behind(known_to, membership)
         self.ledger_begin_index, self.ledger_begin_pos = Index(index + 1), begin_pos
         self._before_begin_term, self._before_begin_chain = term, chain
         self.faulty.keep_within(
@@ -218,8 +213,8 @@ class LogBegin(CheckedReads):
         must take from no start who the members are.
         """
         with suppress(FaultyEntryError, LedgerDamagedError):
-            self._memberships.up_to(index, self.body_at)
-        return self._memberships.as_marked(index)
+            self.memberships.up_to(index, self.body_at)
+        return self.memberships.as_marked(index)
 
     def _retire(self, detached: Sequence[MappedFile]) -> None:
         """Files that are no longer part of the log: nothing in them needs a sync."""

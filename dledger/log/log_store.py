@@ -174,7 +174,7 @@ class LogStore(CutLog):
         self._term_runs.add(first_index, term)
         if kind is EntryKind.MEMBERSHIP:
             assert len(bodies) == 1, "a membership entry comes alone"
-            self._memberships.add(Index(first_index), bodies[0])
+            self.memberships.add(Index(first_index), bodies[0])
         return self._advance(batches, last_index, term, next_pos, chain)
 
     def _seal(
@@ -219,7 +219,7 @@ class LogStore(CutLog):
         self._write(batches, index_units_of(payload)[skip * INDEX_UNIT_SIZE :], next_pos)
         self._term_runs.add_all(first_index, payload.terms[skip:])
         if EntryKind.MEMBERSHIP in payload.kinds:
-            self._memberships.add_range(payload, skip, self.head_size)
+            self.memberships.add_range(payload, skip, self.head_size)
         return self._advance(batches, payload.last_index, payload.last_term, next_pos, payload.chain)
 
     def _write(self, batches: Sequence[RecentBatch], units: bytes, next_pos: int) -> None:
@@ -284,8 +284,8 @@ class LogStore(CutLog):
         mark, on_disk = self._mark, self._mark_on_disk  # a cut has lowered the one, and not yet the other
         index = self.ledger_end_index
         told_index = min(mark.told_index, on_disk.told_index)
-        if self._memberships.last_index > told_index:
-            first_index = self._memberships.first_behind(told_index)
+        if self.memberships.last_index > told_index:
+            first_index = self.memberships.first_behind(told_index)
             assert first_index is not None, "the last one is behind it"
             index = Index(first_index - 1)
         if self._file_begins:

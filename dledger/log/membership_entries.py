@@ -28,7 +28,9 @@ LISTED_COUNT_MAX: Final = 16
 
 
 class MembershipEntries:
-    """Invariant: indexes rise, lie within the ledger, and behind that of `before_begin`."""
+    """Invariant: indexes rise, lie within the ledger, and behind that of `before_begin`. `version` is another one after
+    each change.
+    """
 
     def __init__(self, mark: BeginMark | None) -> None:
         """As a mark tells them."""
@@ -36,6 +38,8 @@ class MembershipEntries:
         self.before_begin: MembershipBefore | None = None
         self._indexes: list[Index] = []
         self._bodies: dict[Index, bytes] = {}  # as far as they were seen in this run
+        self.version = 0
+        self.last_index = Index(-1)  # of the last one, also of one before the begin; -1: there never was one
         if mark is None:
             return
         if mark.before_begin_membership_index >= 0:
@@ -45,12 +49,14 @@ class MembershipEntries:
         self._indexes += mark.membership_indexes
         if mark.last_membership and mark.last_membership_index in self._indexes:
             self._bodies[mark.last_membership_index] = bytes.fromhex(mark.last_membership)
+        self._changed()
 
-    @property
-    def last_index(self) -> Index:
+    def _changed(self) -> None:
+        self.version += 1
         if self._indexes:
-            return self._indexes[-1]
-        return self.before_begin.index if self.before_begin is not None else Index(-1)
+            self.last_index = self._indexes[-1]
+        else:
+            self.last_index = self.before_begin.index if self.before_begin is not None else Index(-1)
 
     def first_behind(self, index: Index) -> Index | None:
         """The first one behind `index`; where older ones were let go, one that may have been the first."""
@@ -83,6 +89,7 @@ class MembershipEntries:
             return
         self._indexes.append(index)
         self._bodies[index] = body
+        self._changed()
         if len(self._indexes) > LISTED_COUNT_MAX:
             self._let_go(len(self._indexes) - LISTED_COUNT_MAX)
 
@@ -111,6 +118,7 @@ class MembershipEntries:
     def _keep(self, kept: slice) -> None:
         self._indexes = self._indexes[kept]
         self._bodies = {index: self._bodies[index] for index in self._indexes if index in self._bodies}
+        self._changed()
 
     def as_marked(self, mark_index: Index) -> dict[str, Any]:
         """The fields of a mark at `mark_index`."""

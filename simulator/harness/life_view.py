@@ -68,7 +68,7 @@ class LifeView:
 
     @property
     def membership_index(self) -> Index:
-        return self.replica.log.membership_index
+        return self.replica.log.memberships.last_index
 
     @property
     def acknowledgeable_index(self) -> Index:
@@ -254,7 +254,7 @@ class LifeView:
             log.ledger_end_index,
             log.log_generation,
             log.durable_index,
-            log.membership_index,
+            log.memberships.last_index,
             member.durable_index,
             member.membership_index,
             self.store.reads.applied_index,

@@ -30,6 +30,7 @@ class MemoryLog:
         self._positions: list[int] = [0]  # one more than entries
         self.ledger_begin_index = Index(0)
         self.log_generation = 0
+        self.version = 0  # of the memberships
         self.has_faults = False
         self.durable_index = Index(-1)
         self.formed = Membership({})  # before the first membership entry
@@ -149,6 +150,7 @@ class MemoryLog:
         self.durable_index = begin.before_begin_index
         before = begin.membership
         self._memberships = [] if before is None else [(before.index, before.body)]
+        self.version += 1
 
     def cut(self, from_index: int) -> None:
         """At once; the generation rises as with a real cut."""
@@ -173,6 +175,7 @@ class MemoryLog:
         assert header.size == len(entry) >= ENTRY_HEADER_SIZE
         if header.kind == EntryKind.MEMBERSHIP:
             self._memberships.append((header.index, entry[ENTRY_HEADER_SIZE:]))
+            self.version += 1
         self._entries.append(entry)
         self._terms.append(header.term)
         self._chains.append(header.chain_crc)
@@ -180,6 +183,7 @@ class MemoryLog:
 
     def _drop_from(self, from_index: int) -> None:
         self._memberships = [known for known in self._memberships if known[0] < from_index]
+        self.version += 1
         del self._entries[from_index:]
         del self._terms[from_index:]
         del self._chains[from_index:]

@@ -51,7 +51,7 @@ def test_a_cut_that_leaves_the_members_as_they_are_is_no_change() -> None:
     log = MemoryLog([1] * 7)
     log.formed = Membership(seats(*IDS))
     members = CurrentMembers("n3", b"n3", log)
-    log.log_generation += 1
+    log.version += 1
     assert not members.refresh()
     log.append([pack_membership(Membership(seats("n0", "n3")))], Term(1), EntryKind.MEMBERSHIP)
     assert members.refresh()

@@ -24,7 +24,7 @@ def say(log: LogStore, body: bytes, term: int = 1) -> Index:
 
 def said(log: LogStore) -> tuple[int, bytes | None]:
     last = log.membership_up_to(log.ledger_end_index)
-    return log.membership_index, last.body if last is not None else None
+    return log.memberships.last_index, last.body if last is not None else None
 
 
 def with_two(disk: CrashDisk) -> tuple[LogStore, Index, Index]:
@@ -143,7 +143,7 @@ class ManyChanges:
 
     def take_back(self) -> None:
         """The last change, which nobody has committed."""
-        index = self.log.membership_index
+        index = self.log.memberships.last_index
         cut(self.log, index)
         del self.bodies[index]
 
@@ -216,7 +216,7 @@ def test_a_log_that_begins_where_the_members_are_not_listed_any_more_goes_by_new
     log, told = changes.log, changes.log.membership_before_begin
     assert told is not None
     before = Index(log.ledger_begin_index - 1)
-    assert before < told.index < log.membership_index
+    assert before < told.index < log.memberships.last_index
     term, chain = log.term_at(before), log.chain_at(before)
     assert term is not None
     assert chain is not None

@@ -315,7 +315,7 @@ def test_members_of_a_log_that_began_anew_are_those_that_it_names(tmp_path: Path
     group.append(alone, [b"on its disk alone"])
     assert alone.replica.remove_member("n1", lambda status: None, group.now_ms) is None
     group.run_for(100)
-    assert alone.replica.log.membership_index == end_index + 2
+    assert alone.replica.log.memberships.last_index == end_index + 2
     group.crash("n3")
     group.loses = lambda message: False
     leader = group.elect()

@@ -122,7 +122,7 @@ class DiskFitness:
             peer
             for peer, (is_fit, heard_ms) in self._heard.items()
             if is_fit
-            and self._members.counts(peer)
+            and peer in self._members.counted
             and now_ms - heard_ms < self._config.election_timeout_ms_min
         }
         if len(fit) < self._members.quorum:

@@ -52,7 +52,7 @@ class HeartBeatRounds:
         """
         members, self_id = self._members, self._state.self_id
         reached = sorted(
-            (own if voter == self_id else heard.get(voter, floor)) if members.counts(voter) else floor
+            (own if voter == self_id else heard.get(voter, floor)) if voter in members.counted else floor
             for voter in members.voters
         )
         return reached[-members.quorum]

@@ -202,7 +202,7 @@ class LeaderElector:
 
     def _count(self, campaign: Campaign, response: VoteResponse) -> None:
         campaign.answers[response.voter_id] = response
-        if self._members.counts(response.voter_id):
+        if response.voter_id in self._members.counted:
             campaign.seatless.discard(response.voter_id)
         else:
             campaign.seatless.add(response.voter_id)

@@ -107,7 +107,7 @@ class LeadershipTransfer:
         if (refusal := self.leader_refusal()) is not None:
             return refusal
         state = self._state
-        voters = [peer for peer in self._dispatchers if self._members.counts(peer)]
+        voters = [peer for peer in self._dispatchers if peer in self._members.counted]
         others = ", ".join(voters) or "nobody"
         if target is None:
             if self.most_caught_up() is not None:
@@ -165,7 +165,7 @@ class LeadershipTransfer:
             self._checker.own_term_committed
             and not any(dispatcher.has_sent(next_index) for dispatcher in self._dispatchers.values())
             and any(
-                self._members.counts(peer)
+                peer in self._members.counted
                 and self._rounds.is_live(peer)
                 and self._fitness.is_said_fit(peer)
                 and dispatcher.match_index >= committed_index
@@ -181,7 +181,7 @@ class LeadershipTransfer:
         able = [
             peer
             for peer, dispatcher in self._dispatchers.items()
-            if self._members.counts(peer)
+            if peer in self._members.counted
             and self._rounds.is_live(peer)
             and self._fitness.is_said_fit(peer)
             and dispatcher.is_held_up_at(index)

@@ -134,7 +134,7 @@ class Member(MemberParts):
             dispatcher.on_response(response, now_ms)
         except FaultyEntryError:
             dispatcher.damage_met(now_ms)
-        if dispatcher.match_index != match_index and self._members.counts(response.member_id):
+        if dispatcher.match_index != match_index and response.member_id in self._members.counted:
             self._checker.update_watermark(response.member_id, dispatcher.match_index)
         if dispatcher.write_index <= self._log.ledger_end_index:
             self._drive(dispatcher, dispatcher.pump, now_ms)

@@ -123,7 +123,8 @@ class FormedMembership:
 
 
 class CurrentMembers:
-    """The members as one member sees them, with the disks and the wire versions that its peers have shown.
+    """The members as one member sees them, with the disks and the wire versions that its peers have shown. `counted`
+    are those whose votes and acknowledgements are a voter's, this one among them if it `is_voter`.
 
     Invariant: after refresh() it is what the log says.
     """
@@ -136,7 +137,9 @@ class CurrentMembers:
         "_own_disk",
         "_version",
         "_wire_versions",
+        "counted",
         "index",
+        "is_voter",
         "others",
         "quorum",
         "self_id",
@@ -164,6 +167,11 @@ class CurrentMembers:
         self.voters = tuple(sorted(value.voters))
         self.others = tuple(peer for peer in value.members if peer != self.self_id)
         self.quorum = value.quorum
+        self._count()
+
+    def _count(self) -> None:
+        self.counted = frozenset(peer for peer in self.value.voters if self._counts(peer))
+        self.is_voter = self.self_id in self.counted
 
     def refresh(self) -> bool:
         """Whether the log has another last membership entry since."""
@@ -174,13 +182,10 @@ class CurrentMembers:
         return (self.index, self.value) != before
 
     @property
-    def is_voter(self) -> bool:
-        """Whether this member itself has a seat, with the disk that it has."""
-        return self._has_seat(self.value)
-
-    @property
     def was_voter(self) -> bool:
-        """Likewise, up to the last membership entry; False where that is damaged."""
+        """Whether this member itself had a seat, with the disk that it has, up to the last membership entry; False
+        where that is damaged.
+        """
         return self.before is not None and self._has_seat(self.before)
 
     @property
@@ -205,15 +210,12 @@ class CurrentMembers:
         is_alone = self._formed_alone and len(membership.voters) == 1
         return seat is not None and (seat.disk == self._own_disk or is_alone)
 
-    def counts(self, peer: PeerId) -> bool:
-        """Whether votes and acknowledgements of a member are those of a voter, this one's as well.
-
-        Nothing is heard of a peer but over a connection on which it has shown its disk.
-        """
-        if peer == self.self_id:
-            return self.is_voter
-        seat = self.value.voters.get(peer)
-        return seat is not None and self._disks.get(peer, seat.disk) == seat.disk
+    def _counts(self, voter: PeerId) -> bool:
+        """Nothing is heard of a peer but over a connection on which it has shown its disk."""
+        if voter == self.self_id:
+            return self._has_seat(self.value)
+        disk = self.value.voters[voter].disk
+        return self._disks.get(voter, disk) == disk
 
     def disk_of(self, peer: PeerId) -> bytes | None:
         """As it was shown last, None if it never was."""
@@ -235,4 +237,5 @@ class CurrentMembers:
         """Whether it is another one than was shown before."""
         before = self._disks.get(peer)
         self._disks[peer] = disk
+        self._count()
         return before not in (None, disk)

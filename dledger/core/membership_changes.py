@@ -92,7 +92,7 @@ class MembershipChanges:
         return {voter: self._watermark(voter) for voter in self._members.voters}
 
     def _watermark(self, voter: PeerId) -> Index:
-        if not self._members.counts(voter):
+        if voter not in self._members.counted:
             return Index(-1)
         return self._durable.value if voter == self._members.self_id else self._dispatchers[voter].match_index
 
@@ -183,7 +183,7 @@ class MembershipChanges:
         """Time alone does not mend it: another disk that stays a voter's is one whose change cannot be made either."""
         if voter == self._members.self_id:
             return None
-        if not self._members.counts(voter):
+        if voter not in self._members.counted:
             return "has come back with another disk"
         if not self._heart_beats.is_live(voter):
             return f"has not answered for {self._heart_beats.silent_ms(voter)} ms"

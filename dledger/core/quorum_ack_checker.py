@@ -117,7 +117,7 @@ class QuorumAckChecker:
         if members.before is None:
             return min(watermarks.values())  # whoever they are
         voters = members.before.voters
-        reached = [watermarks[voter] for voter in voters if voter in watermarks and members.counts(voter)]
+        reached = [watermarks[voter] for voter in voters if voter in watermarks and voter in members.counted]
         return quorum_index(reached) if reached else Index(-1)
 
     def _may_commit(self, index: Index) -> bool:

@@ -234,26 +234,30 @@ def wall_clock_followed() -> Iterator[None]:
 def learner_counted() -> Iterator[None]:
     """What a learner acknowledges counts as if it were a voter."""
 
-    def counts(self: CurrentMembers, peer: PeerId) -> bool:
-        return peer in self.value.members
+    old = CurrentMembers._count
 
-    with patched(CurrentMembers, "counts", counts):
+    def count(self: CurrentMembers) -> None:
+        old(self)
+        self.counted = frozenset(self.value.members)
+
+    with patched(CurrentMembers, "_count", count):
         yield
 
 
 @contextmanager
 def lost_disk_counted() -> Iterator[None]:
     """Who has a voter's name is that voter, whatever disk it has."""
-    old = CurrentMembers.disk_of
+    old_count, old_disk_of = CurrentMembers._count, CurrentMembers.disk_of
 
-    def counts(self: CurrentMembers, peer: PeerId) -> bool:
-        return peer in self.value.voters
+    def count(self: CurrentMembers) -> None:
+        old_count(self)
+        self.counted = frozenset(self.value.voters)
 
     def disk_of(self: CurrentMembers, peer: PeerId) -> bytes | None:
         seat = self.value.voters.get(peer)
-        return seat.disk if seat is not None else old(self, peer)
+        return seat.disk if seat is not None else old_disk_of(self, peer)
 
-    with patched(CurrentMembers, "counts", counts), patched(CurrentMembers, "disk_of", disk_of):
+    with patched(CurrentMembers, "_count", count), patched(CurrentMembers, "disk_of", disk_of):
         yield
 
 

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from remoting.frame.command import RemotingCommand, SerializeType, decode_header
+from remoting.frame.command import RemotingCommand, SerializeType, decode_binary
 
 SHAPES_MAX = 32  # about 64 KiB, for a connection that only sends binary headers
 
@@ -25,7 +25,7 @@ _Shape = tuple[Callable[[bytes], tuple[Any, ...]], tuple[bytes, ...], tuple[str,
 
 
 class BinaryHeaderReader:
-    """Invariant: its answers are decode_header's; `_shapes` only makes them come sooner."""
+    """Invariant: its answers are decode_binary's; `_shapes` only makes them come sooner."""
 
     __slots__ = ("_seen", "_shapes")
 
@@ -44,13 +44,13 @@ class BinaryHeaderReader:
                 try:
                     ext_fields = dict(zip(keys, map(bytes.decode, pieces[6::2]), strict=True))
                 except UnicodeDecodeError:
-                    return decode_header(_ROCKETMQ, header)
+                    return decode_binary(header)
                 code, language, version, opaque, flag = pieces[:5]
                 return RemotingCommand(
                     code, language, version, opaque, flag, None, ext_fields, b"", _ROCKETMQ
                 )
             del self._shapes[size]
-        command = decode_header(_ROCKETMQ, header)
+        command = decode_binary(header)
         if command.ext_fields and command.remark is None:
             self._learn(header)
         return command

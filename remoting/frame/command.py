@@ -174,15 +174,6 @@ def response(
     )
 
 
-def decode_header(serialize_type: int, header: bytes) -> RemotingCommand:
-    """The command whose header these bytes are, without its body. Raises RemotingProtocolError."""
-    if serialize_type == 0:
-        return _decode_json(header)
-    if serialize_type == 1:
-        return _decode_binary(header)
-    raise RemotingProtocolError(f"serialize type {serialize_type} is neither JSON (0) nor ROCKETMQ (1)")
-
-
 def whom_to_answer(serialize_type: int, header: bytes) -> RemotingCommand | None:
     """What a header that cannot be read as a whole tells of its request or response: opaque and flag. None: nothing."""
     if serialize_type == SerializeType.ROCKETMQ:
@@ -197,7 +188,8 @@ def whom_to_answer(serialize_type: int, header: bytes) -> RemotingCommand | None
     return RemotingCommand(opaque=opaque, flag=flag)
 
 
-def _decode_json(header: bytes) -> RemotingCommand:
+def decode_json(header: bytes) -> RemotingCommand:
+    """The command whose JSON header these bytes are, without its body. Raises RemotingProtocolError."""
     try:
         command = _decode_json_command(header)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -242,7 +234,8 @@ def _ext_fields_as_text(ext_fields: dict[str, object]) -> dict[str, str]:
     return {key: as_text(value) for key, value in ext_fields.items() if value is not None}
 
 
-def _decode_binary(header: bytes) -> RemotingCommand:
+def decode_binary(header: bytes) -> RemotingCommand:
+    """The command whose ROCKETMQ header these bytes are, without its body. Raises RemotingProtocolError."""
     try:
         code, language, version, opaque, flag, remark_length = BINARY_HEADER.unpack_from(header)
         offset = 17

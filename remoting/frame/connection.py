@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from remoting.errors import RemotingProtocolError
 from remoting.frame.binary_header import BinaryHeaderReader
-from remoting.frame.command import FRAME_PREFIX, RemotingCommand, decode_header, whom_to_answer
+from remoting.frame.command import FRAME_PREFIX, RemotingCommand, decode_json, whom_to_answer
 
 FRAME_SIZE_MAX = 16_777_216
 HEADER_SIZE_MAX = 256 * 1024  # properties end at 32,767 bytes, six times that in the worst JSON escapes
@@ -99,10 +99,12 @@ class RemotingConnection:
                 try:
                     if body_at > end or header_length > self._header_size_max:
                         raise self._bad_length(header_length, length)
-                    if serialize_type == 1:
+                    if serialize_type == 0:
+                        command = decode_json(data[offset + 8 : body_at])
+                    elif serialize_type == 1:
                         command = decode_binary(data[offset + 8 : body_at])
                     else:
-                        command = decode_header(serialize_type, data[offset + 8 : body_at])
+                        raise self._bad_type(serialize_type)
                     command.body = data[body_at:end]
                     commands.append(command)
                 except RemotingProtocolError as error:
@@ -116,6 +118,9 @@ class RemotingConnection:
             raise
         self._pending = data[offset:] if offset < size else b""
         return commands
+
+    def _bad_type(self, serialize_type: int) -> RemotingProtocolError:
+        return RemotingProtocolError(f"serialize type {serialize_type} is neither JSON (0) nor ROCKETMQ (1)")
 
     def _bad_length(self, header_length: int, length: int) -> RemotingProtocolError:
         if header_length + 4 > length:

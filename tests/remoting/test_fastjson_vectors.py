@@ -15,7 +15,7 @@ from remoting.bodies import admin_bodies, bodies, topic_bodies
 from remoting.bodies.bodies import RemotingBody, to_json_value
 from remoting.errors import RemotingError
 from remoting.fastjson import loads_fastjson
-from remoting.frame.command import decode_header
+from remoting.frame.command import decode_json
 
 VECTORS = Path(__file__).parent / "fastjson" / "vectors.jsonl"
 ROWS = [json.loads(line) for line in VECTORS.read_text().splitlines()]
@@ -53,7 +53,7 @@ def ours(row: dict[str, Any]) -> Any:
         if row["type"] == "Object":
             return loads_fastjson(data)
         if row["type"] == "RemotingCommand":
-            command = decode_header(0, data)
+            command = decode_json(data)
             names = {"extFields": "ext_fields"}
             fields = ("code", "flag", "opaque", "version", "remark", "extFields")
             return {name: getattr(command, names.get(name, name)) for name in fields} | {

@@ -15,7 +15,7 @@ from remoting.frame.command import (
     HEADER_LENGTH_MAX,
     RemotingCommand,
     SerializeType,
-    decode_header,
+    decode_json,
     encode_frame,
     encode_header,
     encode_response,
@@ -268,8 +268,7 @@ def test_any_command_survives_its_own_frame(command: RemotingCommand) -> None:
 
 
 def test_a_json_header_with_nulls_numbers_and_strange_keys_is_read_as_java_reads_it() -> None:
-    command = decode_header(
-        0,
+    command = decode_json(
         b'{"code":10,"extFields":{"a":1,"b":true,"c":null,"d":1.5,"e":"x"},"language":9,"flag":null,'
         b'"body":7,"remark":null,"serialize_type":"x","unknown":[{}]}',
     )
@@ -281,16 +280,16 @@ def test_a_json_header_with_nulls_numbers_and_strange_keys_is_read_as_java_reads
 
 def test_a_json_header_without_ext_fields_or_with_null_for_them_has_an_empty_map() -> None:
     for header in (b'{"code":1}', b'{"code":1,"extFields":null}', b'{"code":1,"extFields":{}}'):
-        assert decode_header(0, header).ext_fields == {}
+        assert decode_json(header).ext_fields == {}
 
 
 def test_a_body_in_a_json_header_is_not_taken_for_the_body() -> None:
-    assert decode_header(0, b'{"code":1,"body":"Ynl0ZXM=","extFields":{"a":"b"}}').body == b""
+    assert decode_json(b'{"code":1,"body":"Ynl0ZXM=","extFields":{"a":"b"}}').body == b""
 
 
 def test_an_unknown_language_is_other_and_still_written_back() -> None:
     header = b'{"code":1,"flag":0,"language":"COBOL","opaque":0,"serializeTypeCurrentRPC":"JSON","version":0}'
-    command = decode_header(0, header)
+    command = decode_json(header)
     assert command.language is LanguageCode.OTHER
     assert encode_header(command) == header
 

@@ -123,13 +123,12 @@ class SendMessageProcessor:
         self._delay_level_max = max(store.config.delay_levels)
         trace_on = "true" if config.trace_on else "false"
         self._common_fields = {"MSG_REGION": config.region_id, "TRACE_ON": trace_on}
-        self._responses = SendResponseEncoder(self._common_fields)
+        self._responses = SendResponseEncoder(self._common_fields, pack_host(config.store_host).hex().upper())
         # Java writes these three into every message; the last pair of a name counts when they are read.
         self._properties_tail = (
             f"MSG_REGION\x01{config.region_id}\x02TRACE_ON\x01{trace_on}\x02CLUSTER\x01"
             f"{config.broker_cluster_name}\x02"
         ).encode()
-        self._message_id_prefix = pack_host(config.store_host).hex().upper()
         self._illegal = illegal(config.store.max_message_size)
         self._timers = TimerAdmission(config, store, rng)
 
@@ -271,30 +270,25 @@ class SendMessageProcessor:
             self._answer_refused(channel, replies, outcome)
             return
         results = outcome.results
-        prefix = self._message_id_prefix
         encode_json, encode_binary = self._responses.json, self._responses.binary
         frames: list[bytes] = []
         for opaque, serialize_type, is_oneway, queue_id, transaction_id, more, count in replies:
             phy_offset, queue_offset = results[index]
             if not is_oneway:
-                message_id = f"{prefix}{phy_offset:016X}"
-                if count > 1:
-                    message_id = ",".join(
-                        [f"{prefix}{phy_offset:016X}" for phy_offset, _ in results[index : index + count]]
-                    )
-                if more is not None:
+                if count > 1 or more is not None:
+                    message_id = self._responses.message_id
                     fields = {
                         **self._common_fields,
-                        "msgId": message_id,
+                        "msgId": ",".join([message_id(pos) for pos, _ in results[index : index + count]]),
                         "queueId": queue_id,
                         "queueOffset": str(queue_offset),
                         "transactionId": transaction_id,
-                        **more,
+                        **(more or {}),
                     }
                     frames.append(encode_response(opaque, serialize_type, ResponseCode.SUCCESS, fields))
                 else:
                     encode = encode_binary if serialize_type else encode_json
-                    frames.append(encode(opaque, message_id, queue_id, queue_offset, transaction_id))
+                    frames.append(encode(opaque, phy_offset, queue_id, queue_offset, transaction_id))
             index += count
         if frames:
             channel.write(b"".join(frames))

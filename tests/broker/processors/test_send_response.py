@@ -15,7 +15,8 @@ INT32 = st.integers(min_value=0, max_value=2**31 - 1)
 @settings(max_examples=50)
 @given(
     opaque=INT32,
-    message_id=st.from_regex(r"[0-9A-F]{32}(,[0-9A-F]{32}){0,2}", fullmatch=True),
+    message_id_prefix=st.from_regex(r"[0-9A-F]{16}([0-9A-F]{24})?", fullmatch=True),
+    phy_offset=st.integers(min_value=0, max_value=2**63 - 1),
     queue_id=INT32.map(str),
     queue_offset=st.integers(min_value=0, max_value=2**63 - 1),
     transaction_id=st.one_of(
@@ -23,16 +24,21 @@ INT32 = st.integers(min_value=0, max_value=2**31 - 1)
     ),
 )
 def test_it_is_the_frame_of_the_general_encoder(
-    opaque: int, message_id: str, queue_id: str, queue_offset: int, transaction_id: str
+    opaque: int,
+    message_id_prefix: str,
+    phy_offset: int,
+    queue_id: str,
+    queue_offset: int,
+    transaction_id: str,
 ) -> None:
-    encoder = SendResponseEncoder(COMMON)
+    encoder = SendResponseEncoder(COMMON, message_id_prefix)
     fields = {
         **COMMON,
-        "msgId": message_id,
+        "msgId": f"{message_id_prefix}{phy_offset:016X}",
         "queueId": queue_id,
         "queueOffset": str(queue_offset),
         "transactionId": transaction_id,
     }
-    values = (opaque, message_id, queue_id, queue_offset, transaction_id)
+    values = (opaque, phy_offset, queue_id, queue_offset, transaction_id)
     assert encoder.json(*values) == encode_response(opaque, 0, 0, fields)
     assert encoder.binary(*values) == encode_response(opaque, 1, 0, fields)

@@ -52,6 +52,7 @@ class MappedFile:
         "_holds",
         "_retired",
         "_used",
+        "end_offset",
         "file_from_offset",
         "file_size",
         "path",
@@ -63,15 +64,12 @@ class MappedFile:
         self.path = path
         self.file_from_offset = file_from_offset
         self.file_size = file_size
+        self.end_offset = file_from_offset + file_size
         self._descriptors = descriptors
         self._file: File | None = None
         self._holds = 0
         self._used = False
         self._retired = False
-
-    @property
-    def end_offset(self) -> int:
-        return self.file_from_offset + self.file_size
 
     @property
     def is_open(self) -> bool:

@@ -34,15 +34,12 @@ class GroupFormation:
         self._log = log_store
         self.identity = begin_run(config, quorum_state, log_store, disk_uuid, boot_id)
         self._formation: Formation | None = None
+        self.is_formed = self.identity.group_uuid is not None
         if self.identity.group_uuid is None:
             self._formation = Formation(
                 config.self_id, config.peers, self.identity.disk_uuid, begin_pos=self.begin_pos
             )
             self._form(self._formation.start())
-
-    @property
-    def is_formed(self) -> bool:
-        return self._formation is None
 
     @property
     def group(self) -> GroupIdentity | None:
@@ -90,6 +87,7 @@ class GroupFormation:
             return False
         self.identity = store_formed(self._quorum_state, formed)
         self._formation = None
+        self.is_formed = True
         uuid = formed.group.group_uuid.hex()
         log.info("[%s] group formed uuid=%s", self._self_id, uuid)
         if formed.doubted:

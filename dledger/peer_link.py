@@ -131,7 +131,9 @@ class PeerLink(asyncio.Protocol):
             if not self.established:
                 self._shaken()
             for message, _ in messages:
-                self._check(message)
+                sender_of = self._sender_of.get(type(message))
+                if sender_of is None or sender_of(message) != self.peer_id:
+                    self._check_reader(message)
             if messages:
                 self._owner.link_received(self, messages)
         except (RemoteProtocolError, HandshakeRefusedError) as error:
@@ -202,17 +204,15 @@ class PeerLink(asyncio.Protocol):
             self._timer.cancel()
         self._owner.link_established(self, peer)
 
-    def _check(self, message: PeerMessage) -> None:
+    def _check_reader(self, message: PeerMessage) -> None:
+        """A message that is not in the name of the peer: only what readers ask is in nobody's."""
         sender_of = self._sender_of.get(type(message))
-        if sender_of is None:
-            if self.dialled is None and isinstance(message, GetRequest | MetadataRequest):
-                return
-            raise RemoteProtocolError(f"{type(message).__name__} against the direction of the connection")
-        sender = sender_of(message)
-        if sender != self.peer_id:
+        if sender_of is not None:
             raise RemoteProtocolError(
-                f"{type(message).__name__} in the name of {sender!r} from {self.peer_id!r}"
+                f"{type(message).__name__} in the name of {sender_of(message)!r} from {self.peer_id!r}"
             )
+        if self.dialled is not None or not isinstance(message, GetRequest | MetadataRequest):
+            raise RemoteProtocolError(f"{type(message).__name__} against the direction of the connection")
 
     def _handshake_late(self) -> None:
         self.close(f"no handshake within {self._config.handshake_timeout_ms} ms")

@@ -30,7 +30,21 @@ TERM_MAX: Final = (1 << 63) - 2
 
 def term_fault(message: Message, curr_term: Term) -> str | None:
     """Why a message is to be refused for a term that it names, its sender's or an entry's; None: it is not."""
-    term = _highest_term(message)
+    match message:
+        case PushRequest():
+            payload, next_term = message.payload, message.next_term
+            term = max(
+                message.term,
+                message.previous_term,
+                message.term if payload is None else payload.last_term,
+                message.term if next_term is None else next_term,
+            )
+        case PushResponse():
+            term = max(message.term, message.conflict_term)
+        case VoteRequest() | VoteResponse():
+            term = max(message.term, message.ledger_end_term)
+        case _:
+            term = message.term
     if term <= curr_term:
         return None
     if term > TERM_MAX or term - curr_term > TERM_LEAP_MAX:
@@ -51,21 +65,3 @@ def sender(message: Message) -> PeerId:
             return message.voter_id
         case HeartBeatResponse() | PushResponse() | ReadIndexRequest() | ReadIndexResponse():
             return message.member_id
-
-
-def _highest_term(message: Message) -> Term:
-    match message:
-        case PushRequest():
-            payload, next_term = message.payload, message.next_term
-            return max(
-                message.term,
-                message.previous_term,
-                message.term if payload is None else payload.last_term,
-                message.term if next_term is None else next_term,
-            )
-        case PushResponse():
-            return max(message.term, message.conflict_term)
-        case VoteRequest() | VoteResponse():
-            return max(message.term, message.ledger_end_term)
-        case _:
-            return message.term

@@ -283,13 +283,13 @@ class LogStore(CutLog):
         """
         mark, on_disk = self._mark, self._mark_on_disk  # a cut has lowered the one, and not yet the other
         index = self.ledger_end_index
-        told_index = min(mark.told_index, on_disk.told_index)
-        if self.memberships.last_index > told_index:
-            first_index = self.memberships.first_behind(told_index)
-            assert first_index is not None, "the last one is behind it"
-            index = Index(first_index - 1)
+        marked_index = min(mark.index, on_disk.index)
+        if self.memberships.last_index > marked_index:
+            first_index = self.memberships.first_behind(min(mark.told_index, on_disk.told_index))
+            if first_index is not None:
+                index = Index(first_index - 1)
         if self._file_begins:
-            number = bisect_right(self._file_begins, min(mark.index, on_disk.index))
+            number = bisect_right(self._file_begins, marked_index)
             if number < len(self._file_begins):
                 index = min(index, Index(self._file_begins[number] - 1))
         return index

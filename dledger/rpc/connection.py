@@ -25,10 +25,7 @@ class PeerConnection:
         self._held = 0
         self._wanted = 0
         self._to_send: list[bytes] = [_frame(header) for header in handshake.start()]
-
-    @property
-    def established(self) -> bool:
-        return self._handshake.done
+        self.established = False
 
     @property
     def peer(self) -> Hello | None:
@@ -67,7 +64,7 @@ class PeerConnection:
         while end - offset >= _PREFIX_SIZE:
             size, header_size = FRAME_PREFIX.unpack_from(data, offset)
             if size > self._size_max or header_size > size - (_PREFIX_SIZE - _SIZE_FIELD):
-                if data[offset] == _TLS_HANDSHAKE and not self._handshake.done:
+                if data[offset] == _TLS_HANDSHAKE and not self.established:
                     raise RemoteProtocolError(
                         "the peer starts a TLS handshake: pyDLedgerPeerTls must be as there"
                     )
@@ -80,7 +77,7 @@ class PeerConnection:
             header_end = offset + _PREFIX_SIZE + header_size
             header = data[offset + _PREFIX_SIZE : header_end]
             offset += wanted
-            if self._handshake.done:
+            if self.established:
                 messages.append((decode_message(header, offset - header_end), data[header_end:offset]))
             else:
                 self._shake(header)
@@ -101,6 +98,7 @@ class PeerConnection:
             raise
         self._to_send += [_frame(answer) for answer in answers]
         if handshake.done:
+            self.established = True
             self._size_max = self._frame_size_max
 
 

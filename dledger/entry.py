@@ -12,7 +12,7 @@ CRC values are signed 32-bit ints everywhere in this package's interface, as the
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum, IntEnum
 from typing import NewType
 
@@ -330,19 +330,6 @@ def walk(buffer: bytes | bytearray | memoryview, start_pos: int) -> Iterator[tup
             return
         yield header, view[offset + ENTRY_HEADER_SIZE : next_offset]
         offset = next_offset
-
-
-def pack_index_units(
-    first_index: int, positions: Iterable[int], sizes: Iterable[int], terms: Iterable[int]
-) -> bytes:
-    """Units of entries with consecutive indexes. `sizes` in bytes, headers included."""
-    pack = INDEX_UNIT.pack
-    return b"".join(
-        [
-            pack(1, pos, size, index, term)
-            for index, (pos, size, term) in enumerate(zip(positions, sizes, terms, strict=True), first_index)
-        ]
-    )
 
 
 def index_units_of(verified: VerifiedRange) -> bytes:

@@ -27,6 +27,7 @@ from dledger.entry import (
 )
 from dledger.log.errors import EntryTooLargeError, PositionMismatchError
 from dledger.log.jobs import zero_range
+from dledger.log.recent_batches import RecentBatch
 
 
 class Stray(msgspec.Struct, frozen=True, eq=False):
@@ -113,10 +114,10 @@ class DataFiles:
                 f"entries at pos {pos} to {next_pos} do not leave a blank in their data file of {self.file_size}"
             )
 
-    def write(self, end_pos: int, parts: Sequence[tuple[int, bytes]]) -> list[MappedFile]:
-        """Writes (position, bytes) parts, each in one file, the first at or behind `end_pos`, and blanks where a file
-        is left. Returns the files written to. Raises DiskError; then nothing but zeros is read behind `end_pos`, and
-        NoSpaceError until `stray` is cleared.
+    def write(self, end_pos: int, batches: Sequence[RecentBatch]) -> list[MappedFile]:
+        """Writes batches, each in one file, the first at or behind `end_pos`, and blanks where a file is left. Returns
+        the files written to. Raises DiskError; then nothing but zeros is read behind `end_pos`, and NoSpaceError until
+        `stray` is cleared.
         """
         if self.stray is not None:
             reason = "what an append has left that found no space is not cleared from the disk yet"
@@ -124,7 +125,8 @@ class DataFiles:
         written: list[MappedFile] = []
         at = written_to = end_pos
         try:
-            for pos, data in parts:
+            for batch in batches:
+                pos, data = batch.pos, batch.buffer
                 if pos != at:
                     # `at` can be a file's first byte only in an empty log, which has no file end before it.
                     left = self.queue.find_mapped_file_by_offset(at)

@@ -18,6 +18,8 @@ from disk.mapped_file import DescriptorCache, MappedFile
 from dledger.core.output import Batch
 from dledger.entry import (
     ENTRY_HEADER_SIZE,
+    ENTRY_MAGIC,
+    INDEX_UNIT,
     INDEX_UNIT_SIZE,
     EntryKind,
     Index,
@@ -26,7 +28,6 @@ from dledger.entry import (
     VerifiedRange,
     chain_after,
     index_units_of,
-    pack_index_units,
     seal_entries,
 )
 from dledger.errors import FaultyEntryError
@@ -156,6 +157,11 @@ class LogStore(CutLog):
         head_size = self.head_size
         last_index = first_index + len(bodies) - 1
         next_pos = positions[-1] + head_size + len(bodies[-1])
+        pack_unit = INDEX_UNIT.pack
+        units = [
+            pack_unit(ENTRY_MAGIC, pos, head_size + len(body), index, term)
+            for index, (pos, body) in enumerate(zip(positions, bodies, strict=True), first_index)
+        ]
         batches: list[RecentBatch] = []
         for start, end in self._data.parts_of(positions):
             pos = positions[start]
@@ -168,14 +174,12 @@ class LogStore(CutLog):
                     [position - pos for position in positions[start:end]],
                 )
             )
-        sizes = [head_size + len(body) for body in bodies]
-        units = pack_index_units(first_index, positions, sizes, [term] * len(bodies))
-        self._write(batches, units, next_pos)
+        batch = self._write(batches, b"".join(units), last_index, term, next_pos, chain)
         self._term_runs.add(first_index, term)
         if kind is EntryKind.MEMBERSHIP:
             assert len(bodies) == 1, "a membership entry comes alone"
             self.memberships.add(Index(first_index), bodies[0])
-        return self._advance(batches, last_index, term, next_pos, chain)
+        return batch
 
     def _seal(
         self,
@@ -215,15 +219,25 @@ class LogStore(CutLog):
             offsets = [offset - start for offset in payload.offsets[skip:]]
         else:
             buffer, offsets = whole, payload.offsets
-        batches = [RecentBatch(Index(first_index), payload.last_index, Pos(pos), buffer, offsets)]
-        self._write(batches, index_units_of(payload)[skip * INDEX_UNIT_SIZE :], next_pos)
+        recent = RecentBatch(Index(first_index), payload.last_index, Pos(pos), buffer, offsets)
+        units = index_units_of(payload)[skip * INDEX_UNIT_SIZE :]
+        batch = self._write([recent], units, payload.last_index, payload.last_term, next_pos, payload.chain)
         self._term_runs.add_all(first_index, payload.terms[skip:])
         if EntryKind.MEMBERSHIP in payload.kinds:
             self.memberships.add_range(payload, skip, self.head_size)
-        return self._advance(batches, payload.last_index, payload.last_term, next_pos, payload.chain)
+        return batch
 
-    def _write(self, batches: Sequence[RecentBatch], units: bytes, next_pos: int) -> None:
-        data_files = self._data.write(self.ledger_end_pos, [(batch.pos, batch.buffer) for batch in batches])
+    def _write(
+        self,
+        batches: Sequence[RecentBatch],
+        units: bytes,
+        last_index: int,
+        term: Term,
+        next_pos: int,
+        chain: int,
+    ) -> Batch:
+        """Writes entries and their units, and the log ends behind them. Raises DiskError; then nothing has changed."""
+        data_files = self._data.write(self.ledger_end_pos, batches)
         first_index = batches[0].first_index
         try:
             index_files = self._index.write(first_index, units)
@@ -238,10 +252,6 @@ class LogStore(CutLog):
             if mapped_file not in self._dirty_index:
                 mapped_file.hold()
                 self._dirty_index.append(mapped_file)
-
-    def _advance(
-        self, batches: Sequence[RecentBatch], last_index: int, term: Term, next_pos: int, chain: int
-    ) -> Batch:
         size = 0
         for batch in batches:
             self.recent.append(batch)
@@ -252,7 +262,7 @@ class LogStore(CutLog):
         self.ledger_end_term = term
         self.ledger_end_pos = Pos(next_pos)
         self.ledger_end_chain = chain
-        return Batch(batches[0].first_index, self.ledger_end_index, term, size)
+        return Batch(first_index, self.ledger_end_index, term, size)
 
     # -- durability --------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import pytest
 from golden_message import INFLATABLE
 from golden_store import vectors
 
-from dledger.entry import ENTRY_HEADER, IndexUnit, pack_index_units, parse_header, parse_index_units, walk
+from dledger.entry import ENTRY_HEADER, INDEX_UNIT, IndexUnit, parse_header, parse_index_units, walk
 from message.batch import BatchMessage, decode_batch_body, encode_batch
 from message.compression import CompressionMissingError, decompress
 from message.decoder import decode_message
@@ -266,7 +266,7 @@ def test_entries_of_dledgers_coder() -> None:
             len(body),
         )
         assert packed + body == encoded
-        unit = pack_index_units(header.index, [header.pos], [header.size], [header.term])
+        unit = INDEX_UNIT.pack(1, header.pos, header.size, header.index, header.term)
         assert unit.hex() == vector["index_hex"]
         assert parse_index_units(unit) == [IndexUnit(1, header.pos, header.size, header.index, header.term)]
 

@@ -56,6 +56,8 @@ log = logging.getLogger(__name__)
 
 _BORN_HOST = "born_host"  # channel attribute
 _ONEWAY = 2
+_SEND_MESSAGE = RequestCode.SEND_MESSAGE.value
+_SEND_BATCH_MESSAGE = RequestCode.SEND_BATCH_MESSAGE.value
 
 # The long names of SEND_MESSAGE by the short ones of V2.
 _SHORT_NAMES = {
@@ -154,7 +156,7 @@ class SendMessageProcessor:
             fields = command.ext_fields
             code = command.code
             try:
-                if code == RequestCode.SEND_MESSAGE:
+                if code == _SEND_MESSAGE:
                     # Short names that it has as well mean nothing: its permission was asked for by the long ones.
                     fields = {
                         _SHORT_NAMES[name]: value for name, value in fields.items() if name in _SHORT_NAMES
@@ -199,9 +201,9 @@ class SendMessageProcessor:
                     or "INNER_NUM\x01" in text
                 ):
                     text, waiting = self._check_properties(text, fields, code, now_ms)
-                if (
-                    code == RequestCode.SEND_BATCH_MESSAGE or fields.get("m", "false") != "false"
-                ) and _is_batch(code, fields):
+                if (code == _SEND_BATCH_MESSAGE or fields.get("m", "false") != "false") and _is_batch(
+                    code, fields
+                ):
                     batch = batch_of(command, fields, entry, queue_id, born_host, born_flag, body_max)
                     if entry.is_batch:
                         properties = text.encode() + (tail if text[-1] == "\x02" else b"\x02" + tail)
@@ -477,6 +479,6 @@ def _read_anew(command: RemotingCommand, error: Exception) -> str | None:
 
 def _is_batch(code: int, fields: dict[str, str]) -> bool:
     """By its header, as in Java, where any code may bring one; or by its code."""
-    return code == RequestCode.SEND_BATCH_MESSAGE or (
+    return code == _SEND_BATCH_MESSAGE or (
         fields.get("m", "false") != "false" and headers.is_true(fields, "m")
     )

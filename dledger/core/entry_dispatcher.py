@@ -14,6 +14,7 @@ from collections import deque
 from dledger.core.member_config import MemberConfig
 from dledger.core.member_state import MemberState
 from dledger.core.messages import (
+    APPEND,
     EntryRange,
     MembershipBefore,
     PeerId,
@@ -89,11 +90,11 @@ class EntryDispatcher:
     @property
     def has_sent_all(self) -> bool:
         """Both logs agree, and what the peer has not acknowledged is on its way: a push window at most."""
-        return self.push_type is PushType.APPEND and self.write_index > self._log.ledger_end_index
+        return self.push_type is APPEND and self.write_index > self._log.ledger_end_index
 
     def has_sent(self, index: Index) -> bool:
         """It is on its way, or there: both logs agree up to it, if nothing was lost."""
-        return self.push_type is PushType.APPEND and self.write_index > index
+        return self.push_type is APPEND and self.write_index > index
 
     def is_held_up_at(self, index: Index) -> bool:
         """The peer has all in front of the entry, and that is not on its way."""
@@ -209,7 +210,7 @@ class EntryDispatcher:
 
     def pump(self, now_ms: int) -> None:
         """Send what is there, as far as the window allows."""
-        if self.push_type is not PushType.APPEND:
+        if self.push_type is not APPEND:
             return
         log, config, in_flight = self._log, self._config, self._in_flight
         end_index = log.ledger_end_index
@@ -226,7 +227,7 @@ class EntryDispatcher:
             if not in_flight:
                 self._progress_ms = now_ms
             self._send(
-                PushType.APPEND,
+                APPEND,
                 Index(self.write_index - 1),
                 self._previous_term,
                 self._previous_chain,
@@ -239,7 +240,7 @@ class EntryDispatcher:
             self._previous_chain = entries.last_chain
 
     def tick(self, now_ms: int) -> None:
-        if self.push_type is PushType.APPEND:
+        if self.push_type is APPEND:
             if self.match_index < self.write_index - 1:
                 if now_ms - self._progress_ms >= self._config.resend_ms:
                     self._compare(Index(self.write_index - 1), now_ms)
@@ -262,7 +263,7 @@ class EntryDispatcher:
         changed = self._hear_acknowledged(response, now_ms)
         match response.push_result:
             case PushResult.SUCCESS:
-                if response.push_type is not PushType.APPEND and response.sequence == self._base_sequence:
+                if response.push_type is not APPEND and response.sequence == self._base_sequence:
                     self._on_agreed(response, now_ms)
             case PushResult.INCONSISTENT_STATE:
                 self._on_inconsistent(response, now_ms)
@@ -308,7 +309,7 @@ class EntryDispatcher:
         term, chain = log.term_at(index), log.chain_at(index)
         assert term is not None, "a leader never cuts its log"
         assert chain is not None, "a leader never cuts its log"
-        self._enter(PushType.APPEND)
+        self._enter(APPEND)
         self.write_index = Index(index + 1)
         self._previous_term, self._previous_chain = term, chain
         self._progress_ms = now_ms

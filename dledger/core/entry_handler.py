@@ -7,7 +7,7 @@ and syncing them is the caller's.
 
 from dledger.core.durable_index import DurableIndex
 from dledger.core.member_state import MemberState
-from dledger.core.messages import PeerId, PushRequest, PushResponse, PushResult, PushType
+from dledger.core.messages import APPEND, PeerId, PushRequest, PushResponse, PushResult, PushType
 from dledger.core.outbox import Outbox
 from dledger.core.output import BeginAnew, Cut, LogView, PushedEntries
 from dledger.entry import Index, Pos, Term, VerifiedRange, parse_header
@@ -16,6 +16,7 @@ _NO_TERM = Term(-1)
 _NO_INDEX = Index(-1)
 # Their answers tell the leader what this member really holds.
 _COMPARING = (PushType.COMPARE, PushType.INSTALL_BEGIN)
+_SAYING_COMMIT = (PushType.APPEND, PushType.COMMIT)
 
 
 class EntryHandler:
@@ -69,16 +70,15 @@ class EntryHandler:
             return
         self._matched_index = max(self._matched_index, request.previous_index)
         self.learn_commit(self._leader_committed_index)
-        match request.push_type:
-            case PushType.APPEND if request.payload is not None and request.payload.count:
-                self._append(request, request.payload, now_ms)
-            case PushType.TRUNCATE if self._next_conflicts(request):
-                self._cut(Index(request.previous_index + 1), request)
-            case _:
-                if request.push_type in _COMPARING and self._compared_sequence is None:
-                    self._compared_sequence = request.sequence
-                    self._awaits_compare = False
-                self._answer(request.push_type, request.sequence, PushResult.SUCCESS)
+        if request.push_type is APPEND and request.payload is not None and request.payload.count:
+            self._append(request, request.payload, now_ms)
+        elif request.push_type is PushType.TRUNCATE and self._next_conflicts(request):
+            self._cut(Index(request.previous_index + 1), request)
+        else:
+            if request.push_type in _COMPARING and self._compared_sequence is None:
+                self._compared_sequence = request.sequence
+                self._awaits_compare = False
+            self._answer(request.push_type, request.sequence, PushResult.SUCCESS)
 
     def _holds_previous(self, request: PushRequest) -> bool:
         log, index = self._log, request.previous_index
@@ -108,12 +108,12 @@ class EntryHandler:
             self._cut(conflict_index, request)
         elif held_last_index == payload.last_index:
             self._matched_index = max(self._matched_index, payload.last_index)
-            self._answer(PushType.APPEND, request.sequence, PushResult.SUCCESS)
+            self._answer(APPEND, request.sequence, PushResult.SUCCESS)
         elif payload.first_pos != self._log.ledger_begin_pos and first_index == 0:
             # The first entry of all lies behind what a plain broker stored there, before there was a group.
             self._begin_behind(request, request.previous_index, payload.first_pos)
         elif self.has_no_space:
-            self._answer(PushType.APPEND, request.sequence, PushResult.DISK_FULL)
+            self._answer(APPEND, request.sequence, PushResult.DISK_FULL)
         else:
             # Acknowledged by acknowledge(), once it is durable.
             self._outbox.append_pushed(PushedEntries(payload, held_last_index - first_index + 1))
@@ -216,7 +216,7 @@ class EntryHandler:
         if has_no_space and self._matched_index > self._log.ledger_end_index:
             self._durable.append_failed()
             self._matched_index = self._log.ledger_end_index
-            self._answer(PushType.APPEND, self._sequence, PushResult.DISK_FULL)
+            self._answer(APPEND, self._sequence, PushResult.DISK_FULL)
 
     # --- commit
 
@@ -226,7 +226,7 @@ class EntryHandler:
         if (
             self._compared_sequence is not None
             and request.sequence > self._compared_sequence
-            and request.push_type in (PushType.APPEND, PushType.COMMIT)
+            and request.push_type in _SAYING_COMMIT
         ):
             self._committed_after_compare = max(self._committed_after_compare, committed_index)
 
@@ -258,7 +258,7 @@ class EntryHandler:
         self.learn_commit(self._leader_committed_index)
         ackable_index = self._ackable_index()
         if leader_id is not None and ackable_index > self._acked_index:
-            self._answer(PushType.APPEND, self._sequence, PushResult.SUCCESS, leader_id=leader_id)
+            self._answer(APPEND, self._sequence, PushResult.SUCCESS, leader_id=leader_id)
 
     def _ackable_index(self) -> Index:
         return min(self._durable.value, self._matched_index)

@@ -85,7 +85,7 @@ class LeaderElector:
 
     def has_live_leader(self, now_ms: int) -> bool:
         state = self._state
-        if state.role is Role.LEADER:
+        if state.leads:
             return True
         return (
             state.leader_id is not None
@@ -131,7 +131,7 @@ class LeaderElector:
             # This process stood still, not the leader: what it said meanwhile is read before it is called silent.
             self._campaign_at_ms = max(self._campaign_at_ms, now_ms + self._draw_repeat())
         self._ticked_ms = now_ms
-        if state.role is Role.LEADER:
+        if state.leads:
             return
         campaign = self._campaign
         if campaign is not None:
@@ -374,14 +374,14 @@ class LeaderElector:
         """A higher term was heard; whatever this member was in the old one is over."""
         # One that was campaigning asks again soon: an answer told it the term, not a leader.
         campaigning = self._state.role is Role.CANDIDATE
-        if self._state.role is Role.LEADER:
+        if self._state.leads:
             self._contact_ms = now_ms
         self._state.take_term(term, None, reason)
         self._follow(now_ms, reason, self._draw_repeat() if campaigning else self._draw_timeout())
 
     def step_down(self, reason: str, now_ms: int) -> None:
         """In the same term, when leading has no ground any more."""
-        if self._state.role is Role.LEADER:
+        if self._state.leads:
             self._contact_ms = now_ms
         self._follow(now_ms, reason, self._draw_timeout())
 

@@ -15,7 +15,7 @@ from dledger.core.member_state import MemberState
 from dledger.core.membership import CurrentMembers
 from dledger.core.messages import PeerId, TimeoutNow
 from dledger.core.outbox import Outbox
-from dledger.core.output import LogView, Role, TransferChange
+from dledger.core.output import LogView, TransferChange
 from dledger.core.quorum_ack_checker import QuorumAckChecker
 from dledger.core.refusal import HAS_STOPPED, Refusal, RefusalReason
 from dledger.entry import Index
@@ -89,7 +89,7 @@ class LeadershipTransfer:
         state = self._state
         if state.stopped:
             return HAS_STOPPED
-        if state.role is not Role.LEADER:
+        if not state.leads:
             return Refusal(
                 RefusalReason.NOT_LEADER,
                 f"{state.self_id} is {state.role.name} in term {state.curr_term}, the leader is {state.leader_id}",
@@ -257,7 +257,7 @@ class LeadershipTransfer:
         """After whatever may have brought the target, or the commit, to the end of the log."""
         target, state = self.target, self._state
         assert target is not None, "only a transfer that is under way goes on"
-        assert state.role is Role.LEADER, "stop() ends it with the leadership"
+        assert state.leads, "stop() ends it with the leadership"
         if now_ms >= self._tell_at_ms and self._holds_all(target):
             self._tell_at_ms = now_ms + self._config.vote_resend_ms
             self._outbox.send(target, TimeoutNow(state.curr_term, state.self_id, self._log.ledger_end_index))

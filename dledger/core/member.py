@@ -59,7 +59,7 @@ class Member(MemberParts):
             case HeartBeatRequest():
                 self._on_heart_beat(message, now_ms)
             case HeartBeatResponse():
-                if message.term == state.curr_term and self._leads() and self._rounds.is_answer(message):
+                if message.term == state.curr_term and self._state.leads and self._rounds.is_answer(message):
                     self._rounds.on_response(message)
                     self._fitness.hear(message, now_ms)
                     self._reads.advance(now_ms)
@@ -80,7 +80,7 @@ class Member(MemberParts):
     @property
     def due_ms(self) -> int:
         """When tick() is to come at the latest while the group rests (tick_pace.py)."""
-        return self._rounds.due_ms if self._leads() else self._elector.due_ms
+        return self._rounds.due_ms if self._state.leads else self._elector.due_ms
 
     def tick(self, now_ms: int) -> Output:
         """Every 10 ms while anything moves."""
@@ -89,7 +89,7 @@ class Member(MemberParts):
             return NOTHING
         self.changes.follow(now_ms)
         self._fitness.look(now_ms, self._rounds.newest_round)
-        if self._leads():
+        if self._state.leads:
             silent_ms = self._rounds.quorum_silent_ms(now_ms)
             if silent_ms > self._config.check_quorum_ms:
                 reason = f"no majority answered for {silent_ms} ms, limit {self._config.check_quorum_ms} ms"
@@ -110,7 +110,7 @@ class Member(MemberParts):
         if self._state.stopped:
             return NOTHING
         self._elector.peer_connected(peer, now_ms)
-        if self._leads() and (dispatcher := self._dispatchers.get(peer)) is not None:
+        if self._state.leads and (dispatcher := self._dispatchers.get(peer)) is not None:
             self._drive(dispatcher, dispatcher.peer_connected, now_ms)
         return self._take(now_ms)
 
@@ -118,13 +118,13 @@ class Member(MemberParts):
         if self._state.stopped:
             return NOTHING
         self._elector.peer_disconnected(peer, now_ms)
-        if self._leads() and peer in self._dispatchers:
+        if self._state.leads and peer in self._dispatchers:
             self._dispatchers[peer].peer_disconnected(now_ms)
         return self._take(now_ms)
 
     def _on_push_response(self, response: PushResponse, now_ms: int) -> None:
         state = self._state
-        if response.term != state.curr_term or state.role is not Role.LEADER:
+        if response.term != state.curr_term or not state.leads:
             return
         dispatcher = self._dispatchers.get(response.member_id)
         if dispatcher is None:
@@ -193,7 +193,7 @@ class Member(MemberParts):
         state = self._state
         if state.leader_id not in (None, leader_id):
             self._outbox.fail(f"{leader_id} and {state.leader_id} both lead term {state.curr_term}")
-            if state.role is Role.LEADER:
+            if state.leads:
                 self._elector.step_down("another leader in its term", now_ms)
             return False
         self._elector.hear_leader(leader_id, now_ms)
@@ -252,7 +252,7 @@ class Member(MemberParts):
         `durable_index`: up to where the log counts as durable without a sync.
         """
         state = self._state
-        assert state.role is Role.LEADER, "check_append() says who may append"
+        assert state.leads, "check_append() says who may append"
         assert batch.term == state.curr_term, "a leader appends entries of its own term"
         self.changes.follow(now_ms)
         self._durable.appended(now_ms)
@@ -279,7 +279,7 @@ class Member(MemberParts):
             return NOTHING
         self._handler.set_no_space(no_space)
         self._fitness.probed(now_ms, found_space=not no_space)
-        if no_space and self._leads() and not self._checker.has_own_term_entry:
+        if no_space and self._state.leads and not self._checker.has_own_term_entry:
             self._elector.step_down("no space for the no-op of its term", now_ms)
         return self._take(now_ms)
 
@@ -332,7 +332,7 @@ class Member(MemberParts):
         """
         state, transfer = self._state, self._transfer
         next_index = state.committed_index + 1
-        if state.stopped or not self._leads() or last_index < next_index:
+        if state.stopped or not self._state.leads or last_index < next_index:
             return NOTHING
         if first_index <= next_index and transfer.can_let_go():
             state.let_go_of_uncommitted()
@@ -374,7 +374,7 @@ class Member(MemberParts):
         state = self._state
         if state.stopped or not self._durable.synced(end_index, now_ms):
             return NOTHING
-        if self._leads():
+        if self._state.leads:
             if self._members.is_voter:
                 self._checker.update_watermark(state.self_id, self._durable.value)
         elif state.leader_id is not None:
@@ -423,7 +423,7 @@ class Member(MemberParts):
         state = self._state
         if self._handled_term != state.curr_term:
             self._enter_term()
-        if state.role is Role.LEADER:
+        if state.leads:
             if self._leading_term is None:
                 self._start_leading(now_ms)
             elif self._transfer.target is not None:
@@ -454,7 +454,7 @@ class Member(MemberParts):
         self._outbox.want_no_op()
 
     def _doubt_is_over(self) -> bool:
-        if self._leads():
+        if self._state.leads:
             return self._checker.own_term_committed and self._durable.value >= self._state.committed_index
         try:
             return self._handler.holds_all_acknowledged()

@@ -176,7 +176,7 @@ class MemberParts:
     @property
     def leader_ready(self) -> bool:
         """Leading, with an entry of the own term committed: all that was ever committed is known to be so."""
-        return self._state.role is Role.LEADER and self._checker.own_term_committed
+        return self._state.leads and self._checker.own_term_committed
 
     @property
     def transfer_target(self) -> PeerId | None:
@@ -216,6 +216,3 @@ class MemberParts:
     def election_obstacle(self) -> str | None:
         """What a running campaign still lacks, or why there is none, for status pages."""
         return self._candidacy.obstacle
-
-    def _leads(self) -> bool:
-        return self._state.role is Role.LEADER

@@ -47,6 +47,7 @@ class MemberState:
         "doubt_sequence",
         "doubted",
         "leader_id",
+        "leads",
         "let_go_behind",
         "push_sequences",
         "reason",
@@ -63,6 +64,7 @@ class MemberState:
     ) -> None:
         self.self_id = self_id
         self.role = Role.FOLLOWER
+        self.leads = False  # its role is that of the leader
         self.leader_id: PeerId | None = None
         self.curr_term = hard_state.curr_term
         self.curr_vote_for = hard_state.curr_vote_for
@@ -125,7 +127,7 @@ class MemberState:
         """By a leader that has committed an entry of its own term: all behind its commit it appended itself, and nobody
         but itself could have committed that. Not durable: after a restart all counts again, which is as safe.
         """
-        assert self.role is Role.LEADER, "others do not know what is committed"
+        assert self.leads, "others do not know what is committed"
         self.let_go_behind = self.curr_term, self.committed_index
 
     def acknowledged(self, index: Index) -> None:
@@ -162,3 +164,4 @@ class MemberState:
     def _change_role(self, role: Role) -> None:
         assert role in ROLE_TRANSITIONS[self.role], f"{self.role.name} never becomes {role.name}"
         self.role = role
+        self.leads = role is Role.LEADER

@@ -19,7 +19,7 @@ from dledger.core.member_state import MemberState
 from dledger.core.membership import CurrentMembers, Membership, Seat
 from dledger.core.messages import PeerId
 from dledger.core.outbox import Outbox
-from dledger.core.output import LogView, Role
+from dledger.core.output import LogView
 from dledger.core.quorum_ack_checker import QuorumAckChecker
 from dledger.core.refusal import Refusal, RefusalReason
 from dledger.entry import Index
@@ -64,7 +64,7 @@ class MembershipChanges:
         members = self._members
         if not members.refresh():
             return
-        dispatchers, leads = self._dispatchers, self._state.role is Role.LEADER
+        dispatchers, leads = self._dispatchers, self._state.leads
         for peer in [peer for peer in dispatchers if peer not in members.others]:
             del dispatchers[peer]
         for peer in members.others:
@@ -80,7 +80,7 @@ class MembershipChanges:
         """Returns whether its disk is another one than before."""
         self._members.show_wire_version(peer, wire_version)
         is_another = self._members.show_disk(peer, disk)
-        if is_another and self._state.role is Role.LEADER and peer in self._dispatchers:
+        if is_another and self._state.leads and peer in self._dispatchers:
             # What the old one acknowledged says nothing of this one.
             self._rounds.pop(peer, None)
             self._dispatchers[peer].start(now_ms)

@@ -9,6 +9,7 @@ make, a struct 0.1 us.
 """
 
 from enum import Enum, IntEnum
+from typing import Final
 
 import msgspec
 
@@ -102,6 +103,10 @@ class PushType(IntEnum):
     COMMIT = 4
     # In the place of DLedger's INSTALL_SNAPSHOT: the state is in the log, so none travels apart.
     INSTALL_BEGIN = 5
+
+
+# Asked for several times with each push: Python 3.11 takes long to look up a member of an Enum by its name.
+APPEND: Final = PushType.APPEND
 
 
 class EntryRange(msgspec.Struct, frozen=True, gc=False):

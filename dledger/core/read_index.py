@@ -88,10 +88,8 @@ class ReadIndex:
     # --- asking
 
     def ask(self, closure: object, now_ms: int) -> None:
-        if self._state.role is Role.LEADER:
-            refusal = self._ask_as_leader(closure, now_ms)
-        else:
-            refusal = self._ask_leader(closure, now_ms)
+        ask = self._ask_as_leader if self._state.leads else self._ask_leader
+        refusal = ask(closure, now_ms)
         if refusal is not None:
             self._outbox.complete_read(closure, refusal)
 

@@ -432,7 +432,7 @@ class Member(MemberParts):
             self._leading_term = None
             self._checker.stop()
             self._transfer.stop()
-        if self._reads.is_waiting:
+        if self._reads.asked_under is not None:
             self._reads.review()
         if state.doubted and self._doubt_is_over():
             state.end_doubt()

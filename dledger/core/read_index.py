@@ -79,11 +79,7 @@ class ReadIndex:
         self._behind_question: list[
             tuple[object, int]
         ] = []  # asked for since it left: its answer is none to them
-        self._asked_under: tuple[Role, Term, PeerId | None] | None = None
-
-    @property
-    def is_waiting(self) -> bool:
-        return bool(self._led) or self._question is not None
+        self.asked_under: tuple[Role, Term, PeerId | None] | None = None  # None: no read waits, else some may
 
     # --- asking
 
@@ -207,13 +203,14 @@ class ReadIndex:
     # --- ends
 
     def review(self) -> None:
-        """After each call: reads do not outlive the leader that they were asked of."""
-        if not self.is_waiting:
+        """After each call, while reads may wait: they do not outlive the leader that they were asked of."""
+        if not self._led and self._question is None:
+            self.asked_under = None
             return
         state = self._state
         if state.stopped:
             self._refuse_all(HAS_STOPPED)
-        elif self._asked_under != (state.role, state.curr_term, state.leader_id):
+        elif self.asked_under != (state.role, state.curr_term, state.leader_id):
             text = f"the leader changed meanwhile: in term {state.curr_term} it is {state.leader_id}"
             self._refuse_all(Refusal(RefusalReason.LEADER_CHANGED, text))
 
@@ -247,7 +244,7 @@ class ReadIndex:
 
     def _begin_waiting(self) -> None:
         state = self._state
-        self._asked_under = state.role, state.curr_term, state.leader_id
+        self.asked_under = state.role, state.curr_term, state.leader_id
 
     def _until_ms(self, now_ms: int) -> int:
         return now_ms + self._config.read_index_ms_max

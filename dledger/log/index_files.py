@@ -46,7 +46,7 @@ class IndexFiles:
     def write(self, first_index: int, units: bytes) -> list[MappedFile]:
         """Returns the files written to. Raises DiskError; some may have been written then."""
         offset = first_index * INDEX_UNIT_SIZE
-        first = self.ensure_file(first_index)
+        first = self.queue.find_mapped_file_by_offset(offset) or self.ensure_file(first_index)
         end = offset + len(units)
         if end <= first.end_offset:
             first.file().pwrite(units, offset - first.file_from_offset)

@@ -214,8 +214,9 @@ class LogStore(CutLog):
         header = memoryview(whole)[start : start + ENTRY_HEADER_SIZE]
         chained = chain_after(header, self.ledger_end_chain) == chain_crc_at(whole, start)
         assert chained, "entries are verified against the chain of the entry that they follow"
-        if start or len(whole) != payload.size or not isinstance(whole, bytes):
-            buffer = bytes(memoryview(whole)[start : payload.size])
+        size = payload.size
+        if start or len(whole) != size or not isinstance(whole, bytes):
+            buffer = bytes(memoryview(whole)[start:size])
             offsets = [offset - start for offset in payload.offsets[skip:]]
         else:
             buffer, offsets = whole, payload.offsets

@@ -76,13 +76,13 @@ class Broker:
         tls, to_servers = server_tls(config.tls), client_tls(config.tls)
         door = peer_door(config.dledger.peer_tls, config.tls) if config.dledger is not None else None
         self._rng = random.Random()
-        self._clock = make_clock()
+        self.clock = make_clock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failure: asyncio.Future[str] | None = None
         self._reput_scheduled = False
         self._next_tick_ms = 0
         self._has_left = False
-        self._next_status_log_ms = self._clock() + STATUS_LOG_FIRST_MS
+        self._next_status_log_ms = self.clock() + STATUS_LOG_FIRST_MS
         # One thread: flushing derived files is never urgent.
         self._jobs = JobThread("store", self._job_run)
         self._jobs_under_way = 0
@@ -104,7 +104,7 @@ class Broker:
             self._store,
             on_failure=self._fail,
             random=self._rng,
-            clock=self._clock,
+            clock=self.clock,
             open_log=functools.partial(open_plain_log, config) if config.dledger is None else None,
             on_tick=self._tick,
             listens=config.dledger is not None,
@@ -113,7 +113,7 @@ class Broker:
         )
         replica = self._dledger.replica
         imported = plain_import.take_over(replica.log) if plain_import else ImportedState()
-        self._store.start(replica, self._clock(), imported)
+        self._store.start(replica, self.clock(), imported)
         self._client = RemotingClient(
             on_request=self._asked_by_name_server,
             on_close=self._connection_lost,
@@ -129,7 +129,7 @@ class Broker:
         self._controller = BrokerController(
             config,
             self._store,
-            self._clock,
+            self.clock,
             self._rng,
             self.call_soon,
             self._disk_usage,
@@ -206,7 +206,7 @@ class Broker:
             log.info("%s leadership handed over leader=%s", self, self._store.leader_id)
             await asyncio.sleep(LINGER_S)
         await self._leave(is_clean=True)
-        self._dledger.replica.stop(self._clock())
+        self._dledger.replica.stop(self.clock())
         await self._store_jobs_done()
         self._store.stop()
         await self._dledger.stop()
@@ -284,9 +284,6 @@ class Broker:
         self._jobs_under_way += 1
         self._jobs.submit(job)
 
-    def clock(self) -> int:
-        return self._clock()
-
     def monotonic_us(self) -> int:
         return time.monotonic_ns() // 1000
 
@@ -306,7 +303,7 @@ class Broker:
     def _reput(self) -> None:
         self._reput_scheduled = False
         try:
-            self._store.reput_step(self._clock())
+            self._store.reput_step(self.clock())
         except (StoreError, DiskError) as error:
             self._fail(f"dispatching failed: {error}")
 
@@ -318,7 +315,7 @@ class Broker:
     def _job_done(self, job: DiskJob, error: Exception | None) -> None:
         self._jobs_under_way -= 1
         try:
-            self._store.job_done(job, error, self._clock())
+            self._store.job_done(job, error, self.clock())
         except (StoreError, DiskError) as failure:
             self._fail(f"a job of the store failed: {failure}")
         finally:
@@ -402,7 +399,7 @@ class Broker:
     def _asked_by_name_server(self, channel: Channel, command: RemotingCommand) -> None:
         """Somebody else has registered in this broker's place. All NameServers are told that it is here."""
         if command.code == RequestCode.CONFIRM_REGISTRATION:
-            self._controller.registration.confirm(self._registration_confirmed, self._clock())
+            self._controller.registration.confirm(self._registration_confirmed, self.clock())
 
     def _registration_confirmed(self) -> None:
         for name_server in self._name_servers:

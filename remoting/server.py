@@ -13,7 +13,6 @@ from itertools import count
 from remoting.channel import Channel, ChannelProtocol, CommandHandler
 from remoting.connection_limits import ADMITTED, CONNECTIONS_MAX, UNFINISHED_SIZE_MAX, UnfinishedFrames
 from remoting.first_bytes import FirstBytesListener
-from remoting.frame.command import RemotingCommand
 from remoting.frame.connection import FRAME_SIZE_MAX, BadHeader
 from remoting.listening import listen_as
 from remoting.tls import ServerTls
@@ -53,6 +52,7 @@ class RemotingServer:
     ) -> None:
         self._tls = tls
         self._handler = handler
+        self.commands_received = handler.commands_received
         self._host = host
         self.port = port
         self._idle_seconds = idle_seconds
@@ -163,9 +163,6 @@ class RemotingServer:
                 extra={"per_connection": True},
             )
             channel.abort()
-
-    def commands_received(self, channel: Channel, commands: list[RemotingCommand]) -> None:
-        self._handler.commands_received(channel, commands)
 
     def responses_unreadable(self, channel: Channel, bad: list[BadHeader]) -> None:
         """To requests of ours, which end with their time."""

@@ -212,7 +212,7 @@ class DLedgerServer:
         if self._hand_over_settled is not None and (self._another_leads() or not self._outgoing):
             self._hand_over_settled.set()
         member = self.replica.member
-        dialled_for = self.replica.formation.group is not None, member.membership, member.leaving_voters
+        dialled_for = self.replica.formation.is_formed, member.membership, member.leaving_voters
         if dialled_for != self._dialled_for:
             self._dialled_for = dialled_for
             self._follow_members()

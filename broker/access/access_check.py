@@ -75,6 +75,8 @@ class AccessCheck:
         passed_on: PassedOn,
     ) -> None:
         self._config = config
+        self.is_open = not config.authentication_enabled  # requests that are no administration need no look
+        self.reads_headers = config.authorization_enabled  # check() needs to know what a request is about
         self._cluster = Resource(ResourceType.CLUSTER, cluster_name)
         self._trace_topic = trace_topic
         self._table = table
@@ -86,16 +88,6 @@ class AccessCheck:
         self._rules: dict[str, tuple[Policies, UserRules]] = {}
         self._decisions: dict[tuple[str, Resource, frozenset[Action], str], Verdict] = {}
         self._forget()
-
-    @property
-    def is_open(self) -> bool:
-        """Whether requests that are no administration need no look."""
-        return not self._config.authentication_enabled
-
-    @property
-    def reads_headers(self) -> bool:
-        """Whether check() needs to know what a request is about."""
-        return self._config.authorization_enabled
 
     def sender_of(self, command: RemotingCommand, remote_address: str) -> Sender:
         """Raises AccessRefused for one that does not prove who they are, and must."""

@@ -7,7 +7,7 @@ import pytest
 from fault_runs.our_group import OurGroup
 from local_cluster import LocalCluster, port_block
 from originals import java_client
-from originals.serving import Serving, serving
+from originals.serving import SERVERS, Serving, serving
 from proved_load import PATIENCE_S
 from proxies.links import SERVER_PORT, Links
 from proxies.toxiproxy_server import running_server
@@ -77,9 +77,6 @@ def java(request: pytest.FixtureRequest, tmp_path: Path) -> java_client.JavaClie
 def newest_java(request: pytest.FixtureRequest, tmp_path: Path) -> java_client.JavaClient:
     """As `java`, for what takes minutes: the newest release at every landing, the others with --long."""
     return java_client.JavaClient(request.param, tmp_path / "java")
-
-
-SERVERS = ["ours", pytest.param("rocketmq", marks=[pytest.mark.long, pytest.mark.java])]
 
 
 @pytest.fixture(params=SERVERS)

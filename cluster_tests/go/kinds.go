@@ -33,6 +33,7 @@ var (
 	printing     sync.Mutex
 	servers      primitive.NamesrvAddr
 	instance     string
+	keys         = primitive.Credentials{AccessKey: os.Getenv("ACCESS_KEY"), SecretKey: os.Getenv("SECRET_KEY")}
 	plain        plainProducer
 	transactions rocketmq.TransactionProducer
 	listener     verdicts
@@ -68,6 +69,7 @@ func options(group string) []producer.Option {
 		producer.WithNameServer(servers),
 		producer.WithGroupName(group),
 		producer.WithInstanceName(instance),
+		producer.WithCredentials(keys), // without them, nothing is signed
 		producer.WithRetry(0),                         // a key stands for one send
 		producer.WithSendMsgTimeout(20 * time.Second), // a busy machine is no failure
 	}
@@ -175,6 +177,7 @@ func start(topic string, group string, selector consumer.MessageSelector, handle
 		consumer.WithNameServer(servers),
 		consumer.WithGroupName(group),
 		consumer.WithInstance(instance),
+		consumer.WithCredentials(keys),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
 	)
 	if err == nil {

@@ -20,16 +20,16 @@ final class Client {
         return consumer;
     }
 
-    /** Signs requests with the system properties accessKey and secretKey, if they are set. The class is looked for by its
-     *  name: of 4.9's client it is no part. */
+    /** Signs requests with ACCESS_KEY and SECRET_KEY of the environment, if they are set. The class is looked for by its
+     *  name: it is in the jar of 4.9's rocketmq-acl, and of 5.x in that of the client's remoting. */
     static RPCHook hook() {
-        String key = System.getProperty("accessKey");
+        String key = System.getenv("ACCESS_KEY");
         if (key == null) return null;
         String room = "org.apache.rocketmq.acl.common.";
         try {
             Class<?> credentials = Class.forName(room + "SessionCredentials");
             return (RPCHook) Class.forName(room + "AclClientRPCHook").getConstructor(credentials).newInstance(
-                credentials.getConstructor(String.class, String.class).newInstance(key, System.getProperty("secretKey")));
+                credentials.getConstructor(String.class, String.class).newInstance(key, System.getenv("SECRET_KEY")));
         } catch (ReflectiveOperationException problem) {
             throw new IllegalStateException(problem);
         }

@@ -36,7 +36,7 @@ public final class Kinds {
     public static void main(String[] args) throws Exception {
         namesrv = args[0];
         instance = args[2];
-        producer = new TransactionMQProducer(args[1]);
+        producer = new TransactionMQProducer(args[1], Client.hook());
         producer.setNamesrvAddr(namesrv);
         producer.setInstanceName(instance);
         producer.setPollNameServerInterval(1000);
@@ -83,7 +83,7 @@ public final class Kinds {
         } catch (InvocationTargetException problem) {
             Client.print("event", "failed", "of", words[0], "key", words[1], "error", problem.getCause());
         } catch (Exception problem) {
-            Client.print("event", "failed", "of", words[0], "key", words[1], "error", problem);
+            Client.print("event", "failed", "of", words[0], "key", words[1], "error", Client.why(problem));
         }
     }
 

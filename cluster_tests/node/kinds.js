@@ -8,8 +8,9 @@ const { Consumer, Message, Producer } = require('ali-ons');
 
 const [namesrv, group, instance] = process.argv.slice(2);
 const silent = { info() {}, debug() {}, warn() {}, error: (...parts) => console.error(...parts) };
+const { ACCESS_KEY: accessKeyId, SECRET_KEY: accessKeySecret } = process.env; // without them, nothing is signed
 // Nobody is asked for the address of a NameServer: it is given.
-const options = { nameSrv: namesrv, instanceName: instance, logger: silent, httpclient: {}, accessKeyId: 'none', accessKeySecret: 'none',
+const options = { nameSrv: namesrv, instanceName: instance, logger: silent, httpclient: {}, accessKeyId, accessKeySecret,
   pollNameServerInteval: 1000, heartbeatBrokerInterval: 1000, rebalanceInterval: 1000 };
 
 function tell(event) {

@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / ".build" / "java"
 SOURCES = ROOT / "cluster_tests" / "java"
 VERSIONS = ("5.5.0", "4.9.8")
+Keys = tuple[str, str]  # an access key and its secret key
 # What runs so short compiles well and collects in parallel in vain.
 QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
@@ -79,13 +80,20 @@ def _compile(sources: list[Path], jars: Path, classes: Path) -> None:
     stamp.write_bytes(content)
 
 
+def signing(credentials: Keys | None) -> tuple[str, ...]:
+    """What comes before a client's command, in whatever language, so that it signs with these keys, or not at all."""
+    if credentials is None:
+        return ("env", "-u", "ACCESS_KEY", "-u", "SECRET_KEY")
+    return ("env", f"ACCESS_KEY={credentials[0]}", f"SECRET_KEY={credentials[1]}")
+
+
 @dataclass(frozen=True)
 class JavaClient:
     """One release of the client; `work` takes its logs and offsets so that the home directory stays clean."""
 
     version: str
     work: Path
-    credentials: tuple[str, str] | None = None
+    credentials: Keys | None = None
     options: tuple[str, ...] = ()  # of the JVM
 
     def start(self, *arguments: str, program: str = "Interop") -> "JavaProcess":
@@ -97,10 +105,8 @@ class JavaClient:
             # A consumer's own look for new queues; 20 s unless told, which is how long a first retry would wait.
             "-Drocketmq.client.rebalance.waitInterval=1000",
         ]
-        if self.credentials is not None:
-            options += [f"-DaccessKey={self.credentials[0]}", f"-DsecretKey={self.credentials[1]}"]
         command = ["java", *options, "-cp", class_path(self.version), program, *arguments]
-        return JavaProcess(command, self.work)
+        return JavaProcess([*signing(self.credentials), *command], self.work)
 
     def send(
         self, namesrv: str, topic: str, mode: str, count: int, prefix: str, *tags: str, interval_ms: int = 0

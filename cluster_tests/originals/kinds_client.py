@@ -1,6 +1,7 @@
 """Programs that do the same with clients of several languages: transactions, timers, filters, requests and replies.
 
-java/Kinds.java, go/kinds.go and node/kinds.js are `PROGRAM namesrv group instance`. They take a command per line from
+java/Kinds.java, go/kinds.go, node/kinds.js and python/kinds.py are `PROGRAM namesrv group instance`. They sign with
+ACCESS_KEY and SECRET_KEY of the environment, where it has these. They take a command per line from
 their input, its words parted by tabs, and print a JSON object per event:
 
     send     KEY TOPIC [NAME=VALUE ...]                  sent, or failed
@@ -20,6 +21,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -29,7 +31,7 @@ from typing import Any
 import pytest
 from local_cluster import wait_for
 from originals import java_client
-from originals.java_client import QUICK_START, ROOT, JavaProcess, class_path
+from originals.java_client import QUICK_START, ROOT, JavaProcess, Keys, class_path, signing
 
 SOURCES = ROOT / "cluster_tests"
 GO_BUILD = ROOT / ".build" / "go"
@@ -124,16 +126,24 @@ class KindsProgram:
     work: Path
 
     @contextlib.contextmanager
-    def start(self, namesrv: str, group: str, instance: str) -> Iterator[Kinds]:
-        with Kinds([*self.command, namesrv, group, instance], self.work) as process:
+    def start(
+        self, namesrv: str, group: str, instance: str, credentials: Keys | None = None
+    ) -> Iterator[Kinds]:
+        command = [*signing(credentials), *self.command, namesrv, group, instance]
+        with Kinds(command, self.work) as process:
             process.wait_for("started")
             yield process
 
 
 def kinds_program(name: str, work: Path) -> KindsProgram:
-    """`name`: java-VERSION, go or node. Skips the test with the reason where that client cannot be had."""
+    """`name`: java-VERSION, go, node or mqclient. Skips the test with the reason where that client cannot be had."""
     language, _, version = name.partition("-")
-    commands = {"java": lambda: _java(version, work), "go": lambda: _go(work), "node": _node}
+    commands = {
+        "java": lambda: _java(version, work),
+        "go": lambda: _go(work),
+        "node": _node,
+        "mqclient": _mqclient,
+    }
     return KindsProgram(name, commands[language](), work)
 
 
@@ -193,6 +203,12 @@ def _why_no_node() -> str | None:
         if reason is None:
             stamp.write_bytes(lock)
         return reason
+
+
+def _mqclient() -> tuple[str, ...]:
+    # The keys of the environment are those of a test's own commands.
+    command = (sys.executable, str(SOURCES / "python" / "kinds.py"))
+    return ("env", "-u", "PYDLEDGER_ACCESS_KEY", "-u", "PYDLEDGER_SECRET_KEY", *command)
 
 
 @contextlib.contextmanager

@@ -5,9 +5,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from local_cluster import LocalCluster, wait_for
+from originals.java_client import Keys
 from originals.java_mqadmin import JavaMqAdmin
 from originals.java_servers import BROKER_NAME, JavaBroker, JavaNameServer
+
+# With --long also RocketMQ's broker, which proves the test.
+SERVERS = ("ours", pytest.param("rocketmq", marks=[pytest.mark.long, pytest.mark.java]))
 
 
 @dataclass(frozen=True)
@@ -16,12 +21,18 @@ class Serving:
 
     namesrv: str
     restart: Callable[[], None]
+    is_ours: bool
 
 
 @contextmanager
 def serving(
-    whose: str, cluster: LocalCluster, work: Path, conf: dict[str, str] | None = None
+    whose: str,
+    cluster: LocalCluster,
+    work: Path,
+    conf: dict[str, str] | None = None,
+    credentials: Keys | None = None,
 ) -> Iterator[Serving]:
+    """`credentials`: of a super user, where `conf` switches access control on."""
     if whose == "ours":
 
         def restart_ours() -> None:
@@ -30,14 +41,18 @@ def serving(
             cluster.leader()
 
         cluster.up(conf=conf)
-        yield Serving(cluster.namesrv, restart_ours)
+        yield Serving(cluster.namesrv, restart_ours, is_ours=True)
         return
     # On ports of the cluster, which is not started.
     name_server = JavaNameServer(work / "servers", cluster.base_port + 90)
     broker = JavaBroker(
         work / "servers", work / "store", name_server.address, cluster.base_port + 50, conf=conf
     )
-    with name_server, broker, JavaMqAdmin(name_server.address, work / "mqadmin") as mqadmin:
+    with (
+        name_server,
+        broker,
+        JavaMqAdmin(name_server.address, work / "mqadmin", credentials=credentials) as mqadmin,
+    ):
 
         def wait_registered() -> None:
             wait_for(lambda: BROKER_NAME in mqadmin.run("clusterList"), 60, "the broker at its NameServer")
@@ -49,4 +64,4 @@ def serving(
             wait_registered()
 
         wait_registered()
-        yield Serving(name_server.address, restart_java)
+        yield Serving(name_server.address, restart_java, is_ours=False)

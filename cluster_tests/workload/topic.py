@@ -6,6 +6,7 @@ from local_cluster import wait_for
 from workload.client_process import QUEUES, TOPIC
 
 from mqclient.client_api import ClientApi
+from mqclient.credentials import signer_of
 from mqclient.errors import MQClientError
 from remoting.bodies.bodies import MASTER_ID
 from remoting.client import RemotingClient
@@ -18,7 +19,9 @@ def make_topic(namesrv: str, seconds: float, topic: str = TOPIC) -> None:
 
 async def _is_made(namesrv: str, topic: str) -> bool:
     """Has it made where it is not yet."""
-    remoting = RemotingClient(on_request=None)
+    remoting = RemotingClient(
+        on_request=None, before_request=signer_of(None)
+    )  # keys of the environment, if any
     api = ClientApi(remoting)
     try:
         route = await api.topic_route(namesrv, topic)

@@ -36,7 +36,7 @@ from typing import Any
 
 import pytest
 from local_cluster import wait_for
-from originals.java_client import QUICK_START, ROOT, JavaProcess
+from originals.java_client import QUICK_START, ROOT, JavaProcess, Keys, signing
 
 SOURCES = ROOT / "cluster_tests" / "grpc_clients"
 BUILD = ROOT / ".build" / "grpc"
@@ -156,11 +156,8 @@ class GrpcProgram:
         return self.language != "rust"
 
     @contextlib.contextmanager
-    def start(
-        self, endpoint: str, topic: str, credentials: tuple[str, str] | None = None
-    ) -> Iterator[GrpcClient]:
-        keys = [] if credentials is None else [f"ACCESS_KEY={credentials[0]}", f"SECRET_KEY={credentials[1]}"]
-        command = ["env", f"HOME={self.work}", *keys, *self.command, endpoint, topic]
+    def start(self, endpoint: str, topic: str, credentials: Keys | None = None) -> Iterator[GrpcClient]:
+        command = [*signing(credentials), f"HOME={self.work}", *self.command, endpoint, topic]
         with GrpcClient(command, self.work) as process:
             process.wait_for("started")
             yield process

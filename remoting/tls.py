@@ -18,6 +18,7 @@ from typing import Final
 
 from remoting.errors import RemotingConnectError, RemotingUntrustedError
 from remoting.secret import NO_SECRET, Secret, SecretError
+from remoting.tls_buffers import keep_buffers_apart
 
 log = logging.getLogger(__name__)
 
@@ -129,6 +130,7 @@ class ServerTls:
         self._needs_client = needs_client
         paths = [*files.paths, *([trust_cert_path] if trust_cert_path else [])]
         self._watched = WatchedContext(self._load, paths if are_watched else [])
+        keep_buffers_apart()
 
     @property
     def context(self) -> ssl.SSLContext:

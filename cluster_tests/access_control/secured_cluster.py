@@ -12,13 +12,25 @@ CONF = {
     "authenticationEnabled": "true",
     "authorizationEnabled": "true",
 }
+INNER = json.dumps(dict(zip(("accessKey", "secretKey"), ROOT, strict=True)))
+CONF_OF_PROXY = {"authenticationEnabled": True, "innerClientAuthenticationCredentials": INNER}
+# RocketMQ's broker knows no users unless it is told where it has them, nor does its proxy.
 _PROVIDERS = "org.apache.rocketmq.auth"
-# RocketMQ's broker knows no users unless it is told where it has them.
+_PROXY_PROVIDERS = "org.apache.rocketmq.proxy.auth"
 CONF_OF_ROCKETMQ = {
     **CONF,
     "initAuthenticationUser": INIT_USER,
     "authenticationMetadataProvider": f"{_PROVIDERS}.authentication.provider.LocalAuthenticationMetadataProvider",
     "authorizationMetadataProvider": f"{_PROVIDERS}.authorization.provider.LocalAuthorizationMetadataProvider",
+}
+CONF_OF_ROCKETMQS_PROXY = {
+    **CONF_OF_PROXY,
+    "authorizationEnabled": True,
+    "authenticationMetadataProvider": f"{_PROXY_PROVIDERS}.ProxyAuthenticationMetadataProvider",
+    "authorizationMetadataProvider": f"{_PROXY_PROVIDERS}.ProxyAuthorizationMetadataProvider",
+    "enableAclRpcHookForClusterMode": True,  # or its inner client's keys would not be used
+    "userCacheExpiredSeconds": 1,  # after ten minutes it would be seen that a user is disabled
+    "userCacheRefreshSeconds": 1,
 }
 
 

@@ -140,9 +140,9 @@ class JavaProxy(_JavaServer):
     when it finds no broker at its start.
     """
 
-    def __init__(self, work: Path, namesrv: str, port: int) -> None:
+    def __init__(self, work: Path, namesrv: str, port: int, **settings: object) -> None:
         self.address = f"127.0.0.1:{port}"
-        settings = {
+        settings |= {
             "rocketMQClusterName": "DefaultCluster",
             "proxyMode": "CLUSTER",
             "namesrvAddr": namesrv,

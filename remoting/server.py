@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from itertools import count
 
 from remoting.channel import Channel, ChannelProtocol, CommandHandler
@@ -81,7 +82,7 @@ class RemotingServer:
     def find_channel(self, channel_id: int) -> Channel | None:
         return self._channels.get(channel_id)
 
-    def figures(self) -> dict[str, int]:
+    def figures(self) -> dict[str, int | Mapping[str, float]]:
         return {
             "unread_bytes": self.unread.unread_size,
             "unread_closed_total": self.unread.closed_count,
@@ -89,6 +90,7 @@ class RemotingServer:
             "connections_refused_total": self._refused_count,
             "unfinished_bytes": self.unfinished.size,
             "unfinished_closed_total": self.unfinished.closed_count,
+            "certificate_not_after_seconds": self._tls.certificate_ends if self._tls is not None else {},
         }
 
     async def start(self) -> None:

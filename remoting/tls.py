@@ -22,6 +22,8 @@ from remoting.tls_buffers import keep_buffers_apart
 
 log = logging.getLogger(__name__)
 
+# OpenSSL's X509_V_FLAG_NO_CHECK_TIME, which ssl has no name for.
+_WHENEVER: Final = 0x200000
 # Before its end a certificate is warned of at each start, and each time it is read.
 SOON_DAYS: Final = 14
 _REASONS: Final = {
@@ -128,6 +130,7 @@ class ServerTls:
         self._limits = limits or TlsLimits()
         self._trust_cert_path = trust_cert_path
         self._needs_client = needs_client
+        self._not_after_s: float | None = None
         paths = [*files.paths, *([trust_cert_path] if trust_cert_path else [])]
         self._watched = WatchedContext(self._load, paths if are_watched else [])
         keep_buffers_apart()
@@ -137,43 +140,60 @@ class ServerTls:
         """For one connection."""
         return self._watched.context
 
+    @property
+    def certificate_ends(self) -> dict[str, float]:
+        """The end of the certificate that is shown now, in seconds since 1970, by its file; empty for one that no
+        client could take.
+        """
+        _ = self.context  # of files that have been replaced
+        return {} if self._not_after_s is None else {self._files.cert_path: self._not_after_s}
+
     def _load(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._limits.apply_to(context)
         if self._alpn:
             context.set_alpn_protocols(list(self._alpn))
         load_key_pair(context, self._files)
-        self._warn_of_certificate(context)
+        not_after_s = self._look_at_certificate(context)
         if self._trust_cert_path is not None:
             context.verify_mode = ssl.CERT_REQUIRED if self._needs_client else ssl.CERT_OPTIONAL
             load_trust(context, self._trust_cert_path)
+        self._not_after_s = not_after_s
         return context
 
-    def _warn_of_certificate(self, context: ssl.SSLContext) -> None:
-        """Ask a client of our own, before others are refused by theirs, whether it would take the certificate."""
+    def _look_at_certificate(self, context: ssl.SSLContext) -> float | None:
+        """Warn before clients refuse the certificate. Returns its end in seconds since 1970, if one could take it."""
         path = self._files.cert_path
+        try:
+            until = self._end_for_client(context, 0)
+        except ssl.SSLError as error:
+            log.warning("%s: clients that look at certificates refuse it: %s", path, reason_of(error))
+            with contextlib.suppress(ssl.SSLError):
+                return ssl.cert_time_to_seconds(self._end_for_client(context, _WHENEVER))
+            return None
+        not_after_s = ssl.cert_time_to_seconds(until)
+        if not_after_s < time.time() + SOON_DAYS * 86400:
+            log.warning("%s is good until %s only: put a new one into its place", path, until)
+        return not_after_s
+
+    def _end_for_client(self, context: ssl.SSLContext, flags: int) -> str:
+        """The end of the certificate as a client of our own sees it. Raises ssl.SSLError where that refuses it."""
         client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._limits.apply_to(client)
         client.check_hostname = False
-        client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # whoever has signed it
-        load_trust(client, path)
+        client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | flags  # whoever has signed it
+        load_trust(client, self._files.cert_path)
         to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
         asking = client.wrap_bio(to_client, to_server)
         serving = context.wrap_bio(to_server, to_client, server_side=True)
-        try:
-            for _ in range(4):
-                with contextlib.suppress(ssl.SSLWantReadError):
-                    asking.do_handshake()
-                    break
-                with contextlib.suppress(ssl.SSLWantReadError):
-                    serving.do_handshake()
-        except ssl.SSLError as error:
-            log.warning("%s: clients that look at certificates refuse it: %s", path, reason_of(error))
-            return
+        for _ in range(4):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                asking.do_handshake()
+                break
+            with contextlib.suppress(ssl.SSLWantReadError):
+                serving.do_handshake()
         found = asking.getpeercert() or {}
-        until = str(found["notAfter"])
-        if ssl.cert_time_to_seconds(until) < time.time() + SOON_DAYS * 86400:
-            log.warning("%s is good until %s only: put a new one into its place", path, until)
+        return str(found["notAfter"])
 
 
 def load_key_pair(context: ssl.SSLContext, files: TlsFiles) -> None:

@@ -161,6 +161,9 @@ METRICS: Mapping[str, Metric] = {
     "unfinished_closed_total": _counter(
         "connections closed because all together held too much of frames without their ends"
     ),
+    "certificate_not_after_seconds": _gauge(
+        "end of the certificate that clients are shown now, in seconds since 1970; none without TLS", "path"
+    ),
 }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from remoting_fakes import RecordingHandler, echo
 
@@ -98,6 +99,29 @@ def test_a_certificate_that_clients_refuse_or_that_ends_soon_is_warned_of(
     authority.issue(of_client, "client", 100)
     (told,) = warnings_of(of_client, caplog)
     assert told.endswith("unsuitable certificate purpose")
+
+
+def end_of(files: TlsFiles) -> float:
+    certificate = x509.load_pem_x509_certificate(Path(files.cert_path).read_bytes())
+    return certificate.not_valid_after_utc.timestamp()
+
+
+def test_the_end_of_the_certificate_that_is_shown_is_told(write: Write) -> None:
+    """Also of one that replaces another, and of one that clients refuse because it has ended."""
+    files = write("s", 100)
+    server = RemotingServer(RecordingHandler(), "127.0.0.1", 0, tls=ServerTls(TlsMode.ENFORCING, files))
+
+    def told() -> object:
+        return server.figures()["certificate_not_after_seconds"]
+
+    first = told()
+    assert first == {files.cert_path: end_of(files)}
+    write("s", 200)
+    assert told() != first
+    assert told() == {files.cert_path: end_of(files)}
+    ended = write("ended", -1)
+    assert ServerTls(TlsMode.ENFORCING, ended).certificate_ends == {ended.cert_path: end_of(ended)}
+    assert RemotingServer(RecordingHandler(), "127.0.0.1", 0).figures()["certificate_not_after_seconds"] == {}
 
 
 class LogLine(logging.Handler):

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from getpass import getpass
 from pathlib import Path
 from typing import Annotated
 
 from auth.plain_acl import Account, read_plain_acl
-from auth.policy import PolicyType
+from auth.policy import PolicyEntry, PolicyType
 from mq.admin.command import Done, Report, Result, command
 from mq.admin.options import BrokerOption, LeadersOption, Option
 from mq.admin.targets import done_at_each, leaders_of
 from mq.admin.timestamps import HINT, time_or_ago_ms
-from mqclient import Admin
+from mqclient import Admin, AdminError
 from remoting.bodies.auth_bodies import AclInfo, PolicyEntryInfo, UserInfo
 from remoting.codes import RequestCode
 
@@ -351,37 +351,58 @@ async def import_plain_acl(
     broker: BrokerOption = "",
     cluster: LeadersOption = "",
 ) -> Result:
-    """Make users and policies of a file of access control 1.0. Users that are there already stay as they are."""
+    """Make users and policies of a file of access control 1.0.
+
+    Users and policies that are there already stay as they are, so it may be run again after a failure.
+    """
     acl = read_plain_acl(file.read_text(encoding="utf-8"))
     done = [Done(str(file), f"{key} is left out: it let requests pass unsigned") for key in acl.left_out]
+    failed: dict[str, str] = {}
     for leader in await leaders_of(admin, broker, cluster):
-        known = {user.username for user in await admin.access.users(leader)}
-        for account in acl.accounts:
-            if account.user.username in known:
-                done.append(Done(leader, f"user {account.user.username} was there already"))
-                continue
-            await _import_account(admin, leader, account)
-            left_out = "".join(f", {key} left out" for key in account.left_out)
-            done.append(Done(leader, f"user {account.user.username} made{left_out}"))
-    return done
-
-
-async def _import_account(admin: Admin, leader: str, account: Account) -> None:
-    user = account.user
-    made = UserInfo(username=user.username, password=user.password, user_type=user.user_type.value)
-    await admin.access.create_user(leader, made)
-    for policy_type in PolicyType:
-        entries = [
-            PolicyEntryInfo(
-                resource=entry.resource,
-                actions=list(entry.actions),
-                source_ips=list(entry.source_ips) or None,
-                decision=entry.decision.value,
+        left = list(acl.accounts)
+        try:
+            async for line in _imported(admin, leader, acl.accounts):
+                done.append(Done(leader, line))
+                del left[0]
+        except AdminError as error:
+            names = ", ".join(account.user.username for account in left)
+            failed[leader] = (
+                f"{error}; not imported there: {names}. Once that is mended, run the command again"
             )
-            for entry in account.policies.of_type(policy_type).values()
-        ]
-        if entries:
-            await admin.access.put_policy(leader, f"User:{user.username}", policy_type.value, entries)
+    return Report(done, silent=failed)
+
+
+async def _imported(admin: Admin, leader: str, accounts: Sequence[Account]) -> AsyncIterator[str]:
+    """Import one account after the other; yields what was done for each. Raises AdminError."""
+    known = {user.username for user in await admin.access.users(leader)}
+    policies = {
+        (acl.subject, policy.policy_type)
+        for acl in await admin.access.acls(leader)
+        for policy in acl.policies or ()
+    }
+    for account in accounts:
+        user, what = account.user, "was there already"
+        if user.username not in known:
+            made = UserInfo(username=user.username, password=user.password, user_type=user.user_type.value)
+            await admin.access.create_user(leader, made)
+            what = "".join(("made", *(f", {key} left out" for key in account.left_out)))
+        for policy_type in PolicyType:
+            entries = account.policies.of_type(policy_type).values()
+            policy = f"User:{user.username}", policy_type.value
+            if entries and policy not in policies:
+                await admin.access.put_policy(leader, *policy, [_entry_info(entry) for entry in entries])
+                if user.username in known:
+                    what += f", {policy_type.value} policy made"
+        yield f"user {user.username} {what}"
+
+
+def _entry_info(entry: PolicyEntry) -> PolicyEntryInfo:
+    return PolicyEntryInfo(
+        resource=entry.resource,
+        actions=list(entry.actions),
+        source_ips=list(entry.source_ips) or None,
+        decision=entry.decision.value,
+    )
 
 
 @command

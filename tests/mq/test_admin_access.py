@@ -14,6 +14,7 @@ from test_plain_acl import SHIPPED
 from auth.policy import PolicyType
 from mq.admin.access import _differs
 from remoting.bodies.auth_bodies import UserInfo
+from remoting.codes import RequestCode, ResponseCode
 
 
 @pytest.fixture
@@ -141,6 +142,35 @@ def test_a_file_of_access_control_1_is_imported_once(
     assert "line 1 is not as in RocketMQ's plain_acl.yml" in refused(
         capsys, "importPlainAcl", "-f", str(path)
     )
+
+
+def test_an_import_that_fails_says_what_is_left_and_may_be_run_again(
+    cluster: AdminCluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "plain_acl.yml"
+    path.write_text(SHIPPED)
+    command = ("importPlainAcl", "-f", str(path), "-c", "GoldenCluster")
+    table = cluster.broker.store.tables.access_table
+    cluster.refuse[RequestCode.AUTH_UPDATE_ACL] = (ResponseCode.SYSTEM_ERROR, "not now")
+    told = refused(capsys, *command)
+    assert "not now" in told
+    assert "not imported there: RocketMQ, rocketmq2." in told
+    assert (list(table.users), table.policies) == (["RocketMQ"], {})
+    cluster.refuse = {RequestCode.AUTH_CREATE_USER: (ResponseCode.SYSTEM_ERROR, "not now")}
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        run(*command)
+    told, failed = capsys.readouterr()
+    assert f"{BROKER}: user RocketMQ was there already, Custom policy made, Default policy made" in told
+    assert "not imported there: rocketmq2." in failed
+    cluster.refuse.clear()
+    assert f"{BROKER}: user rocketmq2 made" in shown(capsys, *command)
+    assert set(table.users) == {"RocketMQ", "rocketmq2"}
+    assert len(table.policies["RocketMQ"].custom) == 6
+    # What somebody has changed since then stays.
+    shown(capsys, "deleteAcl", "-s", "User:RocketMQ", "-r", "Topic:topicB", "-b", BROKER)
+    assert f"{BROKER}: user RocketMQ was there already" in shown(capsys, *command)
+    assert len(table.policies["RocketMQ"].custom) == 5
 
 
 def test_where_groups_differ_is_told() -> None:

@@ -12,7 +12,7 @@ from remoting.headers.headers import Int64
 
 
 class UserInfo(RemotingBody):
-    """`password_sum`: of our own, in answers: equal for equal passwords of one user, and too short to guess them by."""
+    """`password_sum`: of our own, in answers to super users: equal for equal passwords of one user."""
 
     username: str | None = None
     password: str | None = None  # never in an answer

@@ -166,12 +166,13 @@ class AccessAdminProcessor:
             request.answer(ResponseCode.INVALID_PARAMETER, "The username is blank")
             return
         user = self._table.users.get(request.header.username)
-        request.answer(body=b"" if user is None else _shown_user(user))
+        request.answer(body=b"" if user is None else _shown_user(user, request.sender))
 
     def list_users(self, request: Request[headers.ListUsersRequestHeader], now_ms: int) -> None:
         wanted = request.header.filter or ""
         users = sorted(self._table.users.values(), key=lambda user: user.username)
-        request.answer(body=encode_list([_shown_user(user) for user in users if wanted in user.username]))
+        shown = [_shown_user(user, request.sender) for user in users if wanted in user.username]
+        request.answer(body=encode_list(shown))
 
     def _check_not_the_last_super_user(self, user: User) -> None:
         """Without one those of the conf would count again, or nobody could change anything."""
@@ -409,14 +410,15 @@ def _shown_verdict(needed: str, verdict: Verdict | None) -> AccessVerdict:
     return AccessVerdict(needed=needed, allowed=verdict.is_allowed, rule=verdict.rule)
 
 
-def _shown_user(user: User) -> UserInfo:
-    # Two groups of a cluster are compared by it.
+def _shown_user(user: User, sender: Sender) -> UserInfo:
+    # Two groups of a cluster are compared by it. Whoever guesses a password has to try one of 65536 guesses only, so it
+    # is for those alone that can read the passwords in the log as well.
     password_sum = hashlib.sha256(f"{user.username}\0{user.password}".encode(errors="replace")).digest()[:2]
     return UserInfo(
         username=user.username,
         user_type=user.user_type.value,
         user_status=user.user_status.value,
-        password_sum=password_sum.hex(),
+        password_sum=password_sum.hex() if sender.is_super else None,
     )
 
 

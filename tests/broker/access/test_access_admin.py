@@ -90,6 +90,15 @@ def test_a_users_password_is_never_told_and_differences_are(secured: OneBroker) 
     assert len(after["passwordSum"]) == 4
 
 
+def test_nothing_of_passwords_is_told_to_users_who_may_only_look(secured: OneBroker) -> None:
+    allow(secured, "Get Cluster:GoldenCluster")
+    looked = told(ask_as(secured, USER, Code.AUTH_GET_USER, {"username": "u"}))
+    assert looked == {"username": "u", "userType": "Normal", "userStatus": "enable"}
+    assert not [
+        user for user in told(ask_as(secured, USER, Code.AUTH_LIST_USER, {})) if "passwordSum" in user
+    ]
+
+
 def test_what_is_created_is_shown_and_counts_at_once(secured: OneBroker) -> None:
     send = Code.SEND_MESSAGE_V2
     assert ask_as(secured, USER, send, send_fields("T"), b"m").code == ResponseCode.NO_PERMISSION

@@ -25,12 +25,13 @@ from export.manifest import (
     read_manifest,
 )
 from export.parquet_part import parts_in, read_part, schema_of_part
+from export.range_facts import RangeFacts
 from export.table_log import formats_of, open_table
 from pyspark_dledger.entry_columns import Selection, run_batches
 from pyspark_dledger.schema import SchemaError, check_names
 from verify.log.entry_scan import Run
-from verify.log.log_part import SUM_MASK, digest_sum
-from verify.log.log_walk import LogBrokenError, begin_of, place_after, walk_from
+from verify.log.log_part import SUM_MASK
+from verify.log.log_walk import LogBrokenError, LogPlace, begin_of, walk_from
 from verify.replica import Replica
 
 _VALUE_SHOWN: Final = 60  # characters
@@ -233,21 +234,29 @@ def _difference(directory: Path, manifest: Manifest, replica: Replica) -> str:
         return f"this release cannot make the rows: {error}"
     selection = Selection(names, topic=manifest.topic or None, inflate=manifest.body == "inflated")
     rows = _Rows(read_part(directory / file.name, names) for file in manifest.files)
-    digest, place = 0, manifest.place_before
+    facts = RangeFacts(manifest.place_before)
     try:
-        for run in walk_from(replica, place, manifest.last_index):
-            digest, place = digest_sum(run, digest), place_after(run)
+        for run in walk_from(replica, facts.place, manifest.last_index):
+            facts.take(run)
             if fault := _run_difference(run, rows, selection, manifest.group):
                 return fault
     except (LogBrokenError, OSError) as error:
         return f"the replica cannot be read: {error}"
+    except pa.ArrowException as error:
+        return f"the files cannot be read: {error}"
     if not rows.is_at_end:
         return "the files have rows that the replica has not"
-    if f"{digest:032x}" != manifest.digest:
+    if facts.digest != manifest.digest:
         return "its entries have another digest"
-    if place.chain != manifest.chain_after:
-        return f"chain {place.chain} after the last entry, and the manifest says {manifest.chain_after}"
+    if facts.place != manifest.place:
+        return f"the range ends {_ending(facts.place)}, and the manifest says {_ending(manifest.place)}"
+    if facts.terms != manifest.terms:
+        return "its terms are not those that the manifest says"
     return ""
+
+
+def _ending(place: LogPlace) -> str:
+    return f"at position {place.pos} in term {place.term} with chain {place.chain}"
 
 
 def _run_difference(run: Run, rows: _Rows, selection: Selection, group: str) -> str:
@@ -264,7 +273,10 @@ def _run_difference(run: Run, rows: _Rows, selection: Selection, group: str) -> 
 def _first_difference(found: pa.Table, wanted: pa.Table) -> str:
     places = []
     for name in wanted.column_names:
-        in_file, in_log = found[name].to_pylist(), wanted[name].to_pylist()
+        try:
+            in_file, in_log = found[name].to_pylist(), wanted[name].to_pylist()
+        except UnicodeDecodeError:
+            return f"column {name}: the file has text that is no UTF-8"
         number = next(
             (at for at, pair in enumerate(zip(in_file, in_log, strict=True)) if pair[0] != pair[1]), -1
         )

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 from export.columns import BodyChoice, schema_of, selection_of
 from export.export_directory import ExportDirectory, ExportError
 from export.log_source import LogSource
-from export.manifest import ExportedColumn, Manifest, TermBegin
+from export.manifest import ExportedColumn, Manifest
 from export.parquet_part import PartWriter
+from export.range_facts import RangeFacts
 from verify.log.entry_scan import Run
-from verify.log.log_part import digest_sum
-from verify.log.log_walk import LogPlace, place_after
+from verify.log.log_walk import LogPlace
 
 FILE_LOG_SIZE: Final = 256 * 1024 * 1024  # bytes of log that make one file, about
 OnCommit = Callable[[Manifest], None]
@@ -83,20 +83,6 @@ def _place(directory: ExportDirectory, source: LogSource) -> LogPlace | None:
     return last.place
 
 
-@dataclass(slots=True)
-class _Seen:
-    """Of the entries of a commit."""
-
-    terms: list[TermBegin] = field(default_factory=list)
-    digest: int = 0
-
-    def take(self, run: Run) -> None:
-        for index, term in enumerate(run.terms, run.first_index):
-            if not self.terms or self.terms[-1].term != term:
-                self.terms.append(TermBegin(term, index))
-        self.digest = digest_sum(run, self.digest)
-
-
 def _part(
     directory: ExportDirectory,
     source: LogSource,
@@ -108,14 +94,14 @@ def _part(
 ) -> tuple[Manifest, LogPlace]:
     selection = selection_of(topic, body)
     writer = PartWriter(directory.path, selection, source.group)
-    seen, place = _Seen(), begin
+    facts = RangeFacts(begin)
     try:
         for run in runs:
             writer.take(run)
-            seen.take(run)
-            place = place_after(run)
-            if place.pos - begin.pos >= file_log_size:
+            facts.take(run)
+            if facts.place.pos - begin.pos >= file_log_size:
                 break
+        place = facts.place
         assert place.index > begin.index, "a source gives all entries up to its commit, or raises"
         files = writer.finish(begin.index + 1, place.index)
     except BaseException:
@@ -130,10 +116,10 @@ def _part(
         last_index=place.index,
         begin_pos=begin.pos,
         end_pos=place.pos,
-        terms=tuple(seen.terms),
+        terms=facts.terms,
         chain_before=begin.chain,
         chain_after=place.chain,
-        digest=f"{seen.digest:032x}",
+        digest=facts.digest,
         topic=topic,
         body=body,
         columns=tuple(ExportedColumn(column.name, str(column.type)) for column in schema_of(selection)),

@@ -100,6 +100,41 @@ def test_rows_that_were_changed_with_their_manifest_differ_from_the_replica(made
 
 
 @pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"terms": [{"term": 3, "first_index": 95}]}, ""),
+        ({"terms": [{"term": 4, "first_index": 95}]}, "and the manifest says"),
+        (
+            {"terms": [{"term": 2, "first_index": 95}, {"term": 3, "first_index": 96}]},
+            "its terms are not those",
+        ),
+        ({"chain_after": 7}, "and the manifest says"),
+        ({"end_pos": 7}, "and the manifest says"),
+    ],
+)
+def test_what_the_last_manifest_says_is_compared_with_the_replica(
+    made: Path, into: Path, fields: dict[str, object], said: str
+) -> None:
+    """No later manifest vouches for it."""
+    last = max((into / "_manifests").glob("*.json"))
+    assert json.loads(last.read_text())["first_index"] == 95
+    rewrite(last, **fields)
+    faults = checked(into, made / "n0").faults
+    assert (said in "".join(faults)) if said else faults == []
+
+
+def test_text_that_is_none_is_a_difference(made: Path, into: Path) -> None:
+    path = part(into, 1)
+    pq.write_table(pq.read_table(path), path, compression="none", use_dictionary=False)
+    content = path.read_bytes()
+    assert b"UNIQ_KEY" in content
+    path.write_bytes(content.replace(b"UNIQ_KEY", b"UNIQ_KE\xff"))
+    reseal(into)
+    (fault,) = checked(into, made / "n0").faults
+    assert fault.endswith("column properties: the file has text that is no UTF-8")
+
+
+@pytest.mark.parametrize(
     ("column", "values", "said"),
     [
         ("digest", None, "its columns are not those that the manifest says"),

@@ -5,8 +5,8 @@ import asyncio
 from local_cluster import wait_for
 from workload.client_process import QUEUES, TOPIC
 
+from auth.client_credentials import signer_of
 from mqclient.client_api import ClientApi
-from mqclient.credentials import signer_of
 from mqclient.errors import MQClientError
 from remoting.bodies.bodies import MASTER_ID
 from remoting.client import RemotingClient

@@ -30,8 +30,9 @@ class Pull(NamedTuple):
 
 
 class PullTurns:
-    """Invariant: pulls of a channel are answered in the order in which they come, each once; while it is paused none of
-    them is, and once it is closed never.
+    """Invariants: pulls of a channel are answered in the order in which they come, each once; while it is paused none
+    of them is, and once it is closed never. Nothing more is read from channels whose pulls wait for another turn, until
+    all that waits has had its turn.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class PullTurns:
         self._waiting: deque[Pull] = deque()
         # By channel, until it goes on. No more are read from it meanwhile, so they take no room from others.
         self._paused: dict[int, list[Pull]] = {}
+        self._not_read: dict[int, ClientChannel] = {}
         self._left = TURN_SIZE  # bytes of this turn
         self._is_next_turn_due = False
 
@@ -71,6 +73,7 @@ class PullTurns:
 
     def closed(self, channel: ClientChannel) -> None:
         self._paused.pop(channel.id, None)
+        self._not_read.pop(channel.id, None)
 
     def _run(self, now_ms: int) -> None:
         answered: dict[int, tuple[ClientChannel, list[bytes]]] = {}
@@ -100,9 +103,22 @@ class PullTurns:
             for channel, frames in answered.values():
                 if frames:
                     channel.write(b"".join(frames))
+            self._hold_back()
             if (waiting or self._left < TURN_SIZE) and not self._is_next_turn_due:
                 self._is_next_turn_due = True
                 self._call_soon(self._next_turn)
+
+    def _hold_back(self) -> None:
+        if self._waiting:
+            for pull in self._waiting:
+                channel = pull.channel
+                if channel.is_open and channel.id not in self._not_read:
+                    self._not_read[channel.id] = channel
+                    channel.pause_reading()
+        elif self._not_read:
+            for channel in self._not_read.values():
+                channel.resume_reading()
+            self._not_read.clear()
 
     def _next_turn(self) -> None:
         self._is_next_turn_due = False

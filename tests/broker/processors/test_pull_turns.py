@@ -53,6 +53,20 @@ def test_pulls_that_find_nothing_have_their_cost(broker: OneBroker) -> None:
     assert len(broker.channel.received) - 1 == len(pulls)
 
 
+def test_nothing_more_is_read_from_those_whose_pulls_wait(broker: OneBroker) -> None:
+    flood, other, gone = RecordingChannel(2), RecordingChannel(3), RecordingChannel(4)
+    broker.receive([broker.new_request(PULL, pull_fields("T", 0, 0)) for _ in range(5)], other)
+    broker.receive([broker.new_request(PULL, pull_fields("T", 0, 0)) for _ in range(60)], flood)
+    broker.receive([broker.new_request(PULL, pull_fields("T", 0, 0))], gone)
+    assert [channel.reading_pauses for channel in (flood, other, gone)] == [1, 0, 1]
+    gone.close()
+    broker.controller.pipeline.channel_closed(gone)
+    broker.settle()
+    assert len(flood.received) == 60
+    assert flood.reading_pauses == 0
+    assert gone.reading_pauses == 1, "nothing is done with a closed one"
+
+
 def test_what_waits_for_a_closed_channel_is_not_read(broker: OneBroker) -> None:
     gone, there = RecordingChannel(2), RecordingChannel(3)
     broker.receive([broker.new_request(PULL, pull_fields("T", 0, 0)) for _ in range(60)], gone)

@@ -69,7 +69,8 @@ func options(group string) []producer.Option {
 		producer.WithNameServer(servers),
 		producer.WithGroupName(group),
 		producer.WithInstanceName(instance),
-		producer.WithCredentials(keys), // without them, nothing is signed
+		producer.WithCredentials(keys),                // without them, nothing is signed
+		producer.WithTls(os.Getenv("TLS") == "true"),  // the library has one setting for all clients of a process
 		producer.WithRetry(0),                         // a key stands for one send
 		producer.WithSendMsgTimeout(20 * time.Second), // a busy machine is no failure
 	}

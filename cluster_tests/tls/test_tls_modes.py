@@ -1,4 +1,4 @@
-"""TLS in each mode: official Java clients and our commands, at our servers and at RocketMQ's own."""
+"""TLS in each mode: official Java clients, Go's and our commands, at our servers and at RocketMQ's own."""
 
 import dataclasses
 import json
@@ -13,6 +13,7 @@ import pytest
 from local_cluster import ROOT, LocalCluster, port_block, wait_for
 from originals.java_client import JavaClient
 from originals.java_servers import JavaBroker, JavaNameServer
+from originals.kinds_client import kinds_program
 
 from mq.tls_files import TlsDirectory
 
@@ -95,6 +96,25 @@ def acknowledged(java: JavaClient, namesrv: str, topic: str, *options: str) -> i
         return sum(event["event"] == "ok" for event in sender.events)
 
 
+def is_served_by_go(uses_tls: bool, namesrv: str, work: Path) -> bool:
+    """Whether one of three sends of Go's client is acknowledged. It takes any certificate."""
+    program = kinds_program("go", work)
+    command = ("env", f"TLS={'true' if uses_tls else 'false'}", *program.command)
+    keys = {"a", "b", "c"}
+    with dataclasses.replace(program, command=command).start(namesrv, "go_producers", "one") as client:
+        for key in keys:
+            client.send(key, "Go")
+        wait_for(lambda: keys <= client.keys("sent") | client.keys("failed"), 120, "ends of sends")
+        return bool(client.keys("sent"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("uses_tls", [False, True])
+def test_the_go_client_is_served_as_the_mode_says(uses_tls: bool, servers: Servers, tmp_path: Path) -> None:
+    refusing = "disabled" if uses_tls else "enforcing"
+    assert is_served_by_go(uses_tls, servers.namesrv, tmp_path / "go") is (servers.mode != refusing)
+
+
 def test_a_java_client_is_served_as_the_mode_says(newest_java: JavaClient, servers: Servers) -> None:
     takes_plaintext, takes_tls = servers.mode != "enforcing", servers.mode != "disabled"
     topic = f"T_{servers.mode}_{newest_java.version.replace('.', '_')}"
@@ -147,3 +167,11 @@ def test_rocketmqs_servers_take_the_same_clients(newest_java: JavaClient, java_s
     assert acknowledged(newest_java, namesrv, "J", *java_servers.checking)
     assert acknowledged(newest_java, namesrv, "J", TLS)
     assert not acknowledged(newest_java, namesrv, "J")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("uses_tls", [False, True])
+def test_rocketmqs_servers_take_the_go_client_over_tls_alone(
+    uses_tls: bool, java_servers: Servers, tmp_path: Path
+) -> None:
+    assert is_served_by_go(uses_tls, java_servers.namesrv, tmp_path / "go") is uses_tls

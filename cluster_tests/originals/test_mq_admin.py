@@ -198,6 +198,7 @@ def use_access_commands(admin: MqAdmin, tmp_path: Path) -> None:
     admin("deleteAcl", *CLUSTER, *subject)
     admin("deleteUser", *CLUSTER, "-u", "app")
     assert admin("listAcl", *CLUSTER) == []
+    assert {"AUTH_CREATE_USER", "AUTH_DELETE_USER"} <= {row["request"] for row in admin("audit", *CLUSTER)}
 
 
 @pytest.mark.java

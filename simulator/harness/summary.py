@@ -21,7 +21,7 @@ FLOORS = {
     "popped": 30.0,
     "popped_acknowledged": 20.0,
     "revived": 5.0,
-    "dead": 0.5,
+    "dead": 0.1,
     "access_changes": 4.0,
     "access_cut": 0.5,
     "fired": 5.0,

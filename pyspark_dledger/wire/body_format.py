@@ -195,12 +195,17 @@ def _read_as(wanted: type, value: Any) -> Any:
         return msgspec.convert(value, _WITH_ZONE).astimezone(UTC)
     is_number = isinstance(value, int | Decimal) and not isinstance(value, bool)
     if is_number or (isinstance(value, str) and _NUMBER.fullmatch(value)):
-        return Decimal(value)
+        number = Decimal(value)
+        # Arrow ends its process for some that are further off, where it should refuse them.
+        if abs(number.as_tuple().exponent) > _EXPONENT_MAX:  # type: ignore[arg-type] (it is finite)
+            raise ValueError("Expected a number of 38 digits at most")
+        return number
     raise ValueError("Expected a number")
 
 
 _WITH_ZONE: Final = Annotated[datetime, msgspec.Meta(tz=True)]
 _NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_EXPONENT_MAX: Final = 1000
 _FLOAT_LIMIT: Final = 2.0**128 - 2.0**103  # from here on Arrow makes infinity of a FLOAT
 # Metadata of a field by which Arrow's struct is one of Spark's own types. A column's comment is metadata, too.
 _MARKS: Final = frozenset({b"variant", b"geometry", b"geography"})

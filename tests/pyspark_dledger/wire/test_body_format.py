@@ -151,6 +151,15 @@ def test_what_is_not_of_the_schema_is_kept_and_spoils_no_other_row(body: bytes) 
     assert corrupt == [None, body, None]
 
 
+@pytest.mark.parametrize("number", ["1e-214748364", '"1e-999999999"', "1e999", '"-1e999999999"', "9" * 5000])
+def test_a_number_far_beyond_a_decimal_is_no_body_of_the_format(number: str) -> None:
+    """Arrow ended the worker's process for some of them."""
+    wanted = body_format({"bodyFormat": "json"}, pa.struct([("price", pa.decimal128(6, 2))]))
+    body = f'{{"price":{number}}}'.encode()
+    column, corrupt = wanted.columns([body])
+    assert (column.to_pylist(), corrupt.to_pylist()) == ([None], [body])
+
+
 def test_format_goes_to_workers() -> None:
     made = body_format({"bodyFormat": "json"}, ORDER)
     assert pickle.loads(pickle.dumps(made)) == made

@@ -174,6 +174,10 @@ class RequestPipeline:
                 _answer_refused(answers, channel, command, refused)
             except RemotingError as error:
                 answer_bad_request(answers, channel, command, error)
+            except Exception as error:
+                # A defect of ours, and the other requests of this connection are no part of it.
+                log.exception("request failed code=%d addr=%s", command.code, channel.remote_address)
+                answers.add(command, ResponseCode.SYSTEM_ERROR, f"failed: {type(error).__name__}: {error}")
 
     def _admit(
         self,
@@ -190,23 +194,22 @@ class RequestPipeline:
         body = None if request_type.body is None else request_type.body.decode(command.body)
         self._access.check(code, needs, request_type.is_administration, sender, header, body)
         request = Request(command, header, channel, answers, RequestAccess(self._access, code, needs, sender))
-        handle = partial(_handle_one, request_type, request, body)
+        if body is None:
+            handle = partial(_guarded, request, partial(request_type.handler, request))
+        else:
+            handle = partial(_guarded, request, partial(request_type.handler, request, body))
         if request_type.is_audited:
-            handle = partial(self._run_audited, request, body, handle)
+            handle = partial(_guarded, request, partial(self._run_audited, request, body, handle))
         if request_type.lane is Lane.HERE:
             handle(now_ms)
         else:
             self._lanes[request_type.lane](request, handle, now_ms)
 
 
-def _handle_one(
-    request_type: RequestType, request: AnyRequest, body: RemotingBody | None, now_ms: int
-) -> None:
+def _guarded(request: AnyRequest, run: Callable[[int], None], now_ms: int) -> None:
+    """Answers the request, if `run` fails."""
     try:
-        if body is None:
-            request_type.handler(request, now_ms)
-        else:
-            request_type.handler(request, body, now_ms)
+        run(now_ms)
     except (RemotingError, StoreError, DiskError) as error:
         answer_error(request, error)
     except Exception as error:

@@ -7,8 +7,9 @@ leader from its followers until these elect another one.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Final, NamedTuple
 
 from broker.answers import Answers
 from broker.clients.client_channel import ClientChannel
@@ -16,7 +17,8 @@ from remoting.codes import ResponseCode
 from remoting.frame.command import RemotingCommand
 
 TURN_MS: Final = 4  # at most, unless one request takes longer by itself
-WAITING_MAX: Final = 65_536  # of all channels, beside AT_ONCE of each, so that a flood shuts nobody out
+WAITING_SIZE_MAX: Final = 64 * 1024 * 1024  # bytes, of all channels
+OWN_SIZE: Final = 64 * 1024  # of each channel in any case, so that a flood shuts nobody out
 AT_ONCE: Final = 16  # of one channel, before the next one's turn
 
 # Calls back once, after others have had their turn.
@@ -25,9 +27,14 @@ CallSoon = Callable[[Callable[[], None]], object]
 Handle = Callable[[ClientChannel, Answers, RemotingCommand, int], None]
 
 
+class _Waiting(NamedTuple):
+    channel: ClientChannel
+    requests: deque[tuple[RemotingCommand, int]]  # with their sizes
+
+
 class RequestTurns:
     """Invariants: requests of a channel are handled in the order in which they come, each once; of a closed one none.
-    While some wait, nothing more is read from their channel.
+    While some wait, nothing more is read from their channel. `_size` is the sum over those that wait.
     """
 
     def __init__(
@@ -38,60 +45,68 @@ class RequestTurns:
         self._wake = wake
         self._clock = clock
         self._call_soon = call_soon
-        # By channel id; the first is the next one's turn.
-        self._waiting: dict[int, tuple[ClientChannel, deque[RemotingCommand]]] = {}
-        self._waiting_count = 0
+        self._waiting: dict[int, _Waiting] = {}  # by channel id; the first is the next one's turn
+        self._size = 0
         self._ends_ms: int | None = None  # of this turn; None: nothing was handled in it yet
 
-    def take(self, channel: ClientChannel, commands: list[RemotingCommand]) -> None:
+    def take(self, channel: ClientChannel, commands: Sequence[RemotingCommand]) -> None:
         """Those of one read."""
-        todo = deque(commands)
         waiting = self._waiting.get(channel.id)
         if waiting is None:
-            self._work(channel, todo, len(todo))
-            if not todo or not channel.is_open:
+            commands = commands[self._work(channel, commands) :]
+            if not commands or not channel.is_open:
                 return
-            waiting = self._waiting[channel.id] = channel, deque()
+            waiting = self._waiting[channel.id] = _Waiting(channel, deque())
             channel.pause_reading()
-        room = max(AT_ONCE - len(waiting[1]), WAITING_MAX - self._waiting_count)
-        kept = [todo.popleft() for _ in range(min(room, len(todo)))]
-        waiting[1].extend(kept)
-        self._waiting_count += len(kept)
+        own_size = sum(size for _, size in waiting.requests)
         answers = Answers(channel)
-        for command in todo:
-            answers.add(command, ResponseCode.SYSTEM_BUSY, f"{self._waiting_count} requests wait")
+        for command in commands:
+            size = _size_of(command)
+            if own_size + size > OWN_SIZE and self._size + size > WAITING_SIZE_MAX:
+                answers.add(command, ResponseCode.SYSTEM_BUSY, f"requests of {self._size} bytes wait")
+                continue
+            waiting.requests.append((command, size))
+            own_size += size
+            self._size += size
         answers.flush()
 
     def closed(self, channel: ClientChannel) -> None:
         waiting = self._waiting.pop(channel.id, None)
         if waiting is not None:
-            self._waiting_count -= len(waiting[1])
+            self._size -= sum(size for _, size in waiting.requests)
 
-    def _work(self, channel: ClientChannel, todo: deque[RemotingCommand], count: int) -> None:
-        """Handles up to `count` of them, while this turn lasts."""
+    def _work(self, channel: ClientChannel, commands: Sequence[RemotingCommand]) -> int:
+        """Handles them while this turn lasts, and returns how many it has handled."""
         now_ms = self._clock()
         if self._ends_ms is None:
             self._ends_ms = now_ms + TURN_MS
             self._call_soon(self._next_turn)
         answers = Answers(channel)
+        count = 0
         # Its client may take no answers, and have more than it may leave.
-        while todo and count and channel.is_open and now_ms < self._ends_ms:
-            self._handle(channel, answers, todo.popleft(), now_ms)
-            count -= 1
+        while count < len(commands) and channel.is_open and now_ms < self._ends_ms:
+            self._handle(channel, answers, commands[count], now_ms)
+            count += 1
             now_ms = self._clock()
         answers.flush()
         self._wake()
+        return count
 
     def _next_turn(self) -> None:
         self._ends_ms = None
         while self._waiting and (self._ends_ms is None or self._clock() < self._ends_ms):
             channel_id = next(iter(self._waiting))
-            channel, todo = self._waiting.pop(channel_id)
-            count = len(todo)
-            self._work(channel, todo, AT_ONCE)
-            self._waiting_count -= count - len(todo)
-            if todo and channel.is_open:
-                self._waiting[channel_id] = channel, todo
+            waiting = self._waiting.pop(channel_id)
+            channel, requests = waiting
+            count = self._work(channel, [command for command, _ in islice(requests, AT_ONCE)])
+            for _ in range(count if channel.is_open else len(requests)):
+                self._size -= requests.popleft()[1]
+            if requests:
+                self._waiting[channel_id] = waiting
             else:
-                self._waiting_count -= len(todo)
                 channel.resume_reading()
+
+
+def _size_of(command: RemotingCommand) -> int:
+    """Bytes that a request holds, with a share for the objects that it is made of."""
+    return len(command.body) + sum(map(len, command.ext_fields.values())) + 1024

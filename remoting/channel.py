@@ -67,6 +67,7 @@ class Channel:
         "_reading_pauses",
         "_transport",
         "attributes",
+        "has_asked",
         "id",
         "is_active",
         "is_open",
@@ -89,6 +90,7 @@ class Channel:
         self.attributes: dict[str, object] = {}
         self.is_open = True
         self.is_active = True
+        self.has_asked = False  # a whole command has come
         self.paused = False
         self.written_size = 0  # bytes, taken by the peer or not
         self._transport = transport
@@ -213,6 +215,8 @@ class ChannelProtocol(asyncio.Protocol):
         self._hand_over(channel, commands)
         if connection.bad_headers:
             self._refuse(channel, connection.bad_headers)
+        if commands and self._told_unfinished:
+            self._tell_unfinished(channel, 0)  # the next frame begins now
         size = connection.pending_size
         if size >= COUNTED_FROM or self._told_unfinished:
             self._tell_unfinished(channel, size if size >= COUNTED_FROM and channel.is_open else 0)
@@ -248,6 +252,7 @@ class ChannelProtocol(asyncio.Protocol):
         # After close() the loop may still deliver what had been read; its answers could not be written.
         if not commands or not channel.is_open:
             return
+        channel.has_asked = True
         try:
             self._owner.commands_received(channel, commands)
         except Exception:

@@ -68,6 +68,9 @@ class RemotingServer:
         self._idle_since: dict[int, float] = {}
         self._admission_seconds = admission_seconds
         self._admission_handles: dict[int, asyncio.TimerHandle] = {}
+        self._unknown: dict[
+            int, Channel
+        ] = {}  # all that have asked for nothing yet, and some others; the oldest first
         self._server: asyncio.Server | FirstBytesListener | None = None
         self._others: list[asyncio.Server | FirstBytesListener] = []
         self._sweep_handle: asyncio.TimerHandle | None = None
@@ -142,19 +145,31 @@ class RemotingServer:
         # A connection that was accepted while close() ran is nobody's any more.
         if self._server is None:
             channel.close()
-        elif len(self._channels) > self._connections_max:
-            self._refused_count += 1
-            log.warning(
-                "connection refused remote=%s: %d are open, and no more are allowed (pyDLedgerMaxConnections)",
-                channel.remote_address,
-                self._connections_max,
-                extra={"per_connection": True},
-            )
-            channel.abort()
-        elif self._admission_seconds:
+            return
+        self._unknown[channel.id] = channel
+        if self._admission_seconds:
             self._admission_handles[channel.id] = asyncio.get_running_loop().call_later(
                 self._admission_seconds, self._check_admission, channel
             )
+        if len(self._channels) > self._connections_max:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Closes the oldest connection that has asked for nothing, or proved no user. At worst that is the newest: who
+        only occupies places keeps nobody out.
+        """
+        while True:
+            channel = self._unknown.pop(next(iter(self._unknown)))
+            if not (ADMITTED in channel.attributes if self._admission_seconds else channel.has_asked):
+                break
+        self._refused_count += 1
+        log.warning(
+            "connection refused remote=%s: %d are open, and no more are allowed (pyDLedgerMaxConnections)",
+            channel.remote_address,
+            self._connections_max,
+            extra={"per_connection": True},
+        )
+        channel.abort()
 
     def _check_admission(self, channel: Channel) -> None:
         if ADMITTED not in channel.attributes:
@@ -179,6 +194,7 @@ class RemotingServer:
 
     def channel_closed(self, channel: Channel) -> None:
         del self._channels[channel.id]
+        self._unknown.pop(channel.id, None)
         self._idle_since.pop(channel.id, None)
         if (handle := self._admission_handles.pop(channel.id, None)) is not None:
             handle.cancel()

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from broker.clients.client_channel import ClientChannel
-from broker.waiting.waiting_room import CHECK_INTERVAL_MS, Arrivals
+from broker.waiting.waiting_room import CHECK_INTERVAL_MS, WAIT_MS_MAX, Arrivals
 from store.dispatch_request import DispatchRequest
 from store.filter.message_filter import MessageFilter
 
@@ -29,6 +29,11 @@ ANY_QUEUE: Final = -1
 _GONE_COUNT_MIN: Final = 1024
 
 Pops = dict["WaitingPop", None]  # the oldest first
+
+
+def wait_until_ms(born_ms: int | None, poll_ms: int, now_ms: int) -> int:
+    """Up to when a pop that was made at `born_ms` by its client's clock may wait."""
+    return min((born_ms or now_ms) + poll_ms, now_ms + WAIT_MS_MAX)
 
 
 class WaitingPop(msgspec.Struct, eq=False):

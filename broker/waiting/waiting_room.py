@@ -14,6 +14,7 @@ import msgspec
 
 from broker.clients.client_channel import ClientChannel
 from disk.disk import DiskError
+from remoting.frame.command import RemotingCommand
 from store.dispatch_request import DispatchRequest
 from store.errors import StoreError
 from store.filter.message_filter import MessageFilter
@@ -23,6 +24,8 @@ CHECK_INTERVAL_MS = 5000
 # Of more messages at once none is looked at for those that wait: their pulls do it, in turns.
 RECORDS_LOOKED_AT_MAX = 16
 WAITING_MAX: Final = 100_000
+WAIT_MS_MAX: Final = 120_000  # whatever a client asks for; Java's ask for 30 s at most
+FIELDS_LENGTH_MAX: Final = 8192  # characters of a request that waits
 WAITING_OF_CHANNEL_MAX: Final = 8192  # a consumer has one for each queue of its topics
 
 QueueKey = tuple[str, int]  # topic, queue id
@@ -30,6 +33,16 @@ QueueKey = tuple[str, int]  # topic, queue id
 
 # Answers requests of one kind, all that were woken together; takes now_ms as well.
 Wake = Callable[[list[Any], int], None]
+
+
+def let_wait(command: RemotingCommand) -> bool:
+    """Whether a request, whose header has been read, is short enough to be kept. What nobody reads any more of one that
+    is kept is let go of.
+    """
+    if sum(map(len, command.ext_fields.values())) > FIELDS_LENGTH_MAX:
+        return False
+    command.ext_fields, command.body = {}, b""
+    return True
 
 
 class WaitingRequest(msgspec.Struct):

@@ -10,7 +10,7 @@ from one_broker import RecordingChannel
 from broker import request_turns
 from broker.answers import Answers
 from broker.clients.client_channel import ClientChannel
-from broker.request_turns import AT_ONCE, TURN_MS, RequestTurns
+from broker.request_turns import TURN_MS, RequestTurns
 from remoting.codes import RequestCode, ResponseCode
 from remoting.frame.command import RemotingCommand, request
 
@@ -88,17 +88,18 @@ def test_nothing_more_is_read_from_a_channel_while_requests_of_it_wait(turns: Tu
     assert flood.reading_pauses == 0
 
 
-def test_above_the_limit_a_request_is_refused_unless_its_channel_has_few(
+def test_above_the_limit_a_request_is_refused_unless_its_channel_has_little(
     turns: Turns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(request_turns, "WAITING_MAX", 30)
+    monkeypatch.setattr(request_turns, "WAITING_SIZE_MAX", 30 * 1024)
+    monkeypatch.setattr(request_turns, "OWN_SIZE", 16 * 1024)
     flood, other = RecordingChannel(1), RecordingChannel(2)
-    turns.take(flood, *range(40))
+    turns.take(flood, *range(40))  # a KiB each; four are handled at once
     assert [(a.opaque, a.code) for a in flood.received if a.code] == [
         (number, ResponseCode.SYSTEM_BUSY) for number in range(34, 40)
     ]
-    turns.take(other, *range(100, 100 + AT_ONCE + 1))
-    assert [(a.opaque, a.code) for a in other.received] == [(100 + AT_ONCE, ResponseCode.SYSTEM_BUSY)]
+    turns.take(other, *range(100, 117))
+    assert [(a.opaque, a.code) for a in other.received] == [(116, ResponseCode.SYSTEM_BUSY)]
     while turns.next_turn():
         pass
     turns.take(other, *range(200, 230))
@@ -107,10 +108,19 @@ def test_above_the_limit_a_request_is_refused_unless_its_channel_has_few(
     assert turns.handled[-1] == (2, 229), "there is room again"
 
 
+def test_large_bodies_take_the_room_that_they_have(turns: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_turns, "WAITING_SIZE_MAX", 1024 * 1024)
+    channel = RecordingChannel(1)
+    bodies = [request(RequestCode.HEART_BEAT, {}, bytes(400 * 1024), opaque=opaque) for opaque in range(8)]
+    turns.turns.take(channel, bodies)
+    assert [a.opaque for a in channel.received if a.code == ResponseCode.SYSTEM_BUSY] == [6, 7]
+
+
 def test_of_a_channel_that_is_closed_nothing_is_handled(
     turns: Turns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(request_turns, "WAITING_MAX", 30)
+    monkeypatch.setattr(request_turns, "WAITING_SIZE_MAX", 30 * 1024)
+    monkeypatch.setattr(request_turns, "OWN_SIZE", 0)
     gone, closing, kept = (RecordingChannel(number) for number in (1, 2, 3))
     turns.take(gone, *range(30))
     turns.take(closing, 6)
@@ -119,5 +129,5 @@ def test_of_a_channel_that_is_closed_nothing_is_handled(
     turns.turns.closed(gone)
     assert turns.next_turn() == [(3, 7)]
     turns.next_turn()
-    turns.take(kept, *range(10, 44))  # four at once, and thirty wait
+    turns.take(kept, *range(10, 43))  # four at once, and the others wait
     assert not [answer for answer in kept.received if answer.code], "what is gone takes no room"

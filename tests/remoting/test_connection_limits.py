@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 from dataclasses import dataclass
@@ -78,22 +79,56 @@ def test_the_beginnings_of_many_large_frames_do_not_add_up() -> None:
     uvloop.run(main())
 
 
-def test_a_connection_beyond_the_limit_is_closed_and_the_others_stay() -> None:
+def test_beyond_the_limit_the_oldest_connection_that_asks_for_nothing_is_closed() -> None:
     async def main() -> None:
         handler = RecordingHandler(echo)
-        server = RemotingServer(handler, "127.0.0.1", 0, connections_max=2)
+        server = RemotingServer(handler, "127.0.0.1", 0, connections_max=3)
         await server.start()
-        first, second = await RawPeer.connect(server), await RawPeer.connect(server)
-        await handler.until(lambda: len(handler.opened) == 2)
-        third = await RawPeer.connect(server)
-        assert await third.receive() is None
-        assert server.figures()["connections_refused_total"] == 1
+        first, silent = await RawPeer.connect(server), await RawPeer.connect(server)
         await first.call(1)
+        await handler.until(lambda: len(handler.opened) == 2)
+        second, third = await RawPeer.connect(server), await RawPeer.connect(server)
+        assert await silent.receive() is None
+        await second.call(2)
+        await third.call(3)
+        refused = await RawPeer.connect(server)
+        assert await refused.receive() is None, "all others have asked for something"
+        assert server.figures()["connections_refused_total"] == 2
+        await first.call(4)
         await second.close()
-        await handler.until(lambda: len(handler.closed) == 2)
+        await handler.until(lambda: len(handler.closed) == 3)
         fourth = await RawPeer.connect(server)
-        await fourth.call(2)
-        for peer in (first, third, fourth):
+        await fourth.call(5)
+        for peer in (first, third, fourth, silent, refused):
+            await peer.close()
+        await server.close()
+
+    uvloop.run(main())
+
+
+def test_a_client_that_sends_large_frames_without_a_pause_is_not_the_one_that_does_not_end() -> None:
+    """Most of its reads end in the middle of the next frame."""
+
+    async def main() -> None:
+        handler = RecordingHandler(echo)
+        server = RemotingServer(handler, "127.0.0.1", 0, unfinished_size_max=5 * COUNTED_FROM)
+        await server.start()
+        busy = await RawPeer.connect(server)
+        frames = [request(1, opaque=opaque, body=bytes(2 * COUNTED_FROM)).encode() for opaque in (1, 2)]
+        busy.send(frames[0][: COUNTED_FROM + 10])
+        await handler.until(lambda: len(handler.opened) == 1)
+        hoarder = await RawPeer.connect(server)
+        hoarder.send(frames[0][: 2 * COUNTED_FROM])
+        async with asyncio.timeout(20):
+            while server.figures()["unfinished_bytes"] < 3 * COUNTED_FROM:  # noqa: ASYNC110 (no event tells of parts)
+                await asyncio.sleep(0)
+        busy.send(frames[0][COUNTED_FROM + 10 :] + frames[1][: COUNTED_FROM + 10])
+        assert await busy.receive() is not None
+        late = await RawPeer.connect(server)
+        late.send(frames[0][: 2 * COUNTED_FROM])
+        await handler.until(lambda: len(handler.closed) == 1)
+        assert handler.closed == [handler.opened[1]]
+        for peer in (busy, hoarder, late):
             await peer.close()
         await server.close()
 

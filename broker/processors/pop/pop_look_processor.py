@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 from broker.answers import Request, answer_error
 from broker.config.broker_config import BrokerConfig
 from broker.processors.pop.pop_queues import NO_REMARK, PopQueues, PopRefused
-from broker.waiting.waiting_pops import WaitingPop, WaitingPops
+from broker.waiting.waiting_pops import WaitingPop, WaitingPops, wait_until_ms
+from broker.waiting.waiting_room import let_wait
 from disk.disk import DiskError
 from remoting.codes import ResponseCode
 from remoting.headers.headers import to_ext_fields
@@ -83,7 +84,7 @@ class PopLookProcessor:
     def notify(self, request: Request[NotificationRequestHeader], now_ms: int) -> None:
         """Answers as soon as the group has a message to pop, or when the time is over."""
         header = request.header
-        self._notify(request, (header.born_time or now_ms) + header.poll_time, now_ms)
+        self._notify(request, wait_until_ms(header.born_time, header.poll_time, now_ms), now_ms)
 
     def _notify(self, request: Request[NotificationRequestHeader], deadline_ms: int, now_ms: int) -> None:
         header = request.header
@@ -100,7 +101,7 @@ class PopLookProcessor:
             answer_error(request, error)
             return
         has_message = message_ms is not None and message_ms <= now_ms
-        is_full = self._waiting_pops.is_full(group, topic, queue_id)
+        is_full = self._waiting_pops.is_full(group, topic, queue_id) or not let_wait(request.command)
         if has_message or deadline_ms <= now_ms or is_full or not request.channel.is_open:
             is_told_full = is_full and not has_message and deadline_ms > now_ms
             response = NotificationResponseHeader(has_msg=has_message, polling_full=is_told_full)

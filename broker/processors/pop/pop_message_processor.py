@@ -18,7 +18,8 @@ from broker.broker_stats import BrokerStats
 from broker.config.broker_config import BrokerConfig
 from broker.processors.pop.pop_queues import PopQueues, PopRefused
 from broker.processors.pop.popped_messages import PopLook, QueueLook, queue_offset_of, under_own_topic
-from broker.waiting.waiting_pops import WaitingPop, WaitingPops
+from broker.waiting.waiting_pops import WaitingPop, WaitingPops, wait_until_ms
+from broker.waiting.waiting_room import let_wait
 from disk.disk import DiskError
 from message.errors import SubscriptionParseError
 from message.pop_handle import ORDER_REVIVE_QUEUE, msg_offset_info, order_count_info, start_offset_info
@@ -112,7 +113,7 @@ class PopMessageProcessor:
             request.answer(refused.code, refused.remark, _NOTHING)
             return
         header = request.header
-        deadline_ms = (header.born_time or now_ms) + header.poll_time - ANSWER_BEFORE_MS
+        deadline_ms = wait_until_ms(header.born_time, header.poll_time, now_ms) - ANSWER_BEFORE_MS
         self._look(_Pop(request, message_filter, deadline_ms), now_ms)
 
     # -- checks ------------------------------------------------------------------------------------------------
@@ -329,7 +330,7 @@ class PopMessageProcessor:
         """Hold a pop that has found nothing, or answer that, if it may not wait."""
         header, request = pop.header, pop.request
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        is_full = self._waiting_pops.is_full(group, topic, queue_id)
+        is_full = self._waiting_pops.is_full(group, topic, queue_id) or not let_wait(request.command)
         if pop.deadline_ms <= now_ms or header.poll_time <= 0 or is_full or not request.channel.is_open:
             is_late = pop.deadline_ms <= now_ms or header.poll_time <= 0
             code = ResponseCode.POLLING_TIMEOUT if is_late else ResponseCode.POLLING_FULL

@@ -20,7 +20,7 @@ from broker.processors.pull.pull_turns import WAITING_MAX, Pull, PullTurns
 from broker.request_turns import CallSoon
 from broker.topics.subscription_group_manager import SubscriptionGroupManager
 from broker.topics.topic_config_manager import TopicConfigManager
-from broker.waiting.waiting_room import WaitingRequest, WaitingRoom
+from broker.waiting.waiting_room import WAIT_MS_MAX, WaitingRequest, WaitingRoom, let_wait
 from disk.disk import DiskError
 from message.errors import SubscriptionParseError
 from message.names import HIDDEN_TOPICS, TOOLS_CONSUMER_GROUP
@@ -165,8 +165,9 @@ class PullMessageProcessor:
             and is_first
             and header.sys_flag & SUSPEND_FLAG
             and self._waiting_room.has_room(channel)
+            and let_wait(command)
         ):
-            hold_ms = header.suspend_timeout_millis
+            hold_ms = min(header.suspend_timeout_millis, WAIT_MS_MAX)
             if not self.config.long_polling_enable:
                 hold_ms = self.config.short_polling_time_ms
             # A topic that was made again begins with that, whatever was asked for.

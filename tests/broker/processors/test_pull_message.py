@@ -340,6 +340,22 @@ def test_above_the_limit_a_pull_is_answered_at_once_until_others_have_left(
     assert len(broker.controller.waiting_room) == 0
 
 
+def test_a_pull_waits_for_two_minutes_at_most_and_only_a_short_one(broker: OneBroker) -> None:
+    fill(broker, 1)
+    fields = pull_fields("T", 0, 1, sysFlag=SUSPEND, suspendTimeoutMillis="1000000000000000")
+    command = broker.new_request(PULL, fields, bytes(1024 * 1024))
+    broker.receive([command])
+    broker.settle()
+    assert (command.body, command.ext_fields) == (b"", {}), "what nobody reads any more is not kept"
+    assert broker.channel.response_to(command.opaque) is None
+    broker.tick(120_000)
+    answer = broker.channel.response_to(command.opaque)
+    assert answer is not None
+    assert answer.code == ResponseCode.PULL_NOT_FOUND
+    assert broker.ask(PULL, {**fields, "unknown": "x" * 9000}).code == ResponseCode.PULL_NOT_FOUND
+    assert len(broker.controller.waiting_room) == 0
+
+
 def test_a_follower_holds_no_pull_that_it_would_refuse(tmp_path: Path) -> None:
     broker = OneBroker(tmp_path, elect=False)
     answer = broker.ask(PULL, pull_fields("TBW102", sysFlag=SUSPEND))

@@ -84,7 +84,7 @@ def check_export(
     for name in sorted(parts_in(directory) - named):
         report.faults.append(
             f"{name}: no manifest names this file, and readers of the directory take its rows for the export's; "
-            "a killed export leaves such a file, and the next one deletes it"
+            "if a killed export left it, the next one deletes it"
         )
     for table_format in formats_of(directory):
         report.faults += open_table(directory, table_format).faults(manifests)

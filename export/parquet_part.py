@@ -40,8 +40,19 @@ def delete_parts_from(directory: Path, index: int) -> None:
 
 
 def parts_in(directory: Path) -> set[str]:
-    """Names of what readers of Parquet take for a part of the table."""
-    return {path.name for path in directory.iterdir() if path.suffix == SUFFIX and path.name[0] not in "._"}
+    """Paths, relative to the directory, of what readers of Parquet take for a part of the table: files of any name, in
+    directories too, unless a name on the way begins with a dot or an underscore. Raises OSError."""
+    return {path.relative_to(directory).as_posix() for path in _files_in(directory)}
+
+
+def _files_in(directory: Path) -> Iterator[Path]:
+    for path in directory.iterdir():
+        if path.name[0] in "._":
+            continue
+        if path.is_dir() and not path.is_symlink():
+            yield from _files_in(path)
+        else:
+            yield path
 
 
 class PartWriter:

@@ -55,11 +55,19 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
 
+def put_into_directory(path: Path, directory: Path) -> None:
+    directory.mkdir()
+    shutil.copy(path, directory / "more.parquet")
+
+
 DAMAGE: list[tuple[Callable[[Path], object], str]] = [
     (lambda into: flip(part(into, 1)), "the file was changed: other bytes; it has entries"),
     (lambda into: cut(part(into, 1)), "the file was changed: .* bytes instead of"),
     (lambda into: part(into, 1).unlink(), "No such file or directory; it has entries"),
     (lambda into: shutil.copy(part(into, 1), into / "more.parquet"), "more.parquet: no manifest names this file"),
+    (lambda into: shutil.copy(part(into, 1), into / "more.parq"), "more.parq: no manifest names this file"),
+    (lambda into: put_into_directory(part(into, 1), into / "p=1"), "p=1/more.parquet: no manifest names this file"),
+    (lambda into: (into / "p=1").symlink_to(into), "p=1: no manifest names this file"),
     (lambda into: manifest(into, 1).unlink(), "_manifests/0000000001.json: the manifest is not there"),
     (lambda into: manifest(into, 1).write_text("{}"), "0000000001.json is no manifest"),
     (lambda into: rewrite(manifest(into, 1), version=9), "is of version 9, and this release knows 1"),

@@ -16,7 +16,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from export.columns import schema_of, selection_of
 from export.export_directory import ExportError
 from export.manifest import Manifest
-from export.table_log import LOG_DIRECTORIES, TableLog
+from export.table_log import LOG_DIRECTORIES, TableFile, TableLog
 
 _APPLICATION: Final = "pydledger-export"
 
@@ -37,12 +37,24 @@ class DeltaLog(TableLog):
         number = self._table.transaction_version(_APPLICATION)
         return -1 if number is None else number
 
-    @property
-    def file_names(self) -> set[str]:
+    def files(self) -> list[TableFile]:
         if self._table is None:
-            return set()
-        actions = pa.table(self._table.get_add_actions(flatten=True))
-        return set(actions.column("path").to_pylist())
+            return []
+        try:
+            added = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
+            vectors = pa.table(self._table.deletion_vectors()).column("filepath").to_pylist()
+        except DeltaError as error:
+            raise ExportError(f"{self._directory}: the table cannot be read: {error}") from None
+        with_deletes = {uri.rpartition("/")[2] for uri in vectors}
+        return [
+            TableFile(
+                file["path"],
+                file["size_bytes"],
+                file.get("num_records"),
+                file["path"].rpartition("/")[2] in with_deletes,
+            )
+            for file in added
+        ]
 
     def add(self, manifest: Manifest) -> None:
         schema = schema_of(selection_of(manifest.topic, manifest.body))

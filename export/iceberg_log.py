@@ -27,7 +27,7 @@ from pyiceberg.exceptions import (
 from export.columns import schema_of, selection_of
 from export.export_directory import ExportError
 from export.manifest import Manifest
-from export.table_log import LOG_DIRECTORIES, TableLog
+from export.table_log import LOG_DIRECTORIES, TableFile, TableLog
 
 _NUMBER: Final = "pydledger.manifest"
 _CHOICE: Final = "table.json"
@@ -93,12 +93,21 @@ class IcebergLog(TableLog):
     def number(self) -> int:
         return int(self._table.properties.get(_NUMBER, -1)) if self._table is not None else -1
 
-    @property
-    def file_names(self) -> set[str]:
+    def files(self) -> list[TableFile]:
         if self._table is None:
-            return set()
+            return []
         here = _location(self._directory) + "/"
-        return {task.file.file_path.removeprefix(here) for task in self._table.scan().plan_files()}
+        with self._told():
+            tasks = list(self._table.scan().plan_files())
+        return [
+            TableFile(
+                task.file.file_path.removeprefix(here),
+                task.file.file_size_in_bytes,
+                task.file.record_count,
+                bool(task.delete_files),
+            )
+            for task in tasks
+        ]
 
     def add(self, manifest: Manifest) -> None:
         schema = schema_of(selection_of(manifest.topic, manifest.body))

@@ -8,14 +8,27 @@ goes on with all tables that it has.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from export.manifest import Manifest, read_manifest
 
 # By format: the directory in an export's where the table's log is, or what says where that is.
 LOG_DIRECTORIES: Final = {"delta": "_delta_log", "iceberg": "_iceberg"}
+
+
+class TableFile(NamedTuple):
+    """As a table's log tells it."""
+
+    name: str  # in the directory of the export; its full place elsewhere
+    size: int | None  # bytes
+    rows: int | None
+    has_deletes: bool = False  # readers of the table leave rows of the file out
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.size} bytes and {self.rows} rows" + ", some deleted" * self.has_deletes
 
 
 class TableLog(ABC):
@@ -29,10 +42,9 @@ class TableLog(ABC):
     def number(self) -> int:
         """Of the last manifest that the table has; -1 for none."""
 
-    @property
     @abstractmethod
-    def file_names(self) -> set[str]:
-        """Of the files that are the table now."""
+    def files(self) -> list[TableFile]:
+        """That are the table now. Raises ExportError."""
 
     @abstractmethod
     def add(self, manifest: Manifest) -> None:
@@ -45,12 +57,18 @@ class TableLog(ABC):
 
     def faults(self, manifests: Sequence[Manifest]) -> list[str]:
         """Where the table is not what the export's manifests say. Raises ExportError."""
-        number, named = self.number, self.file_names
-        known = {file.name for manifest in manifests if manifest.number <= number for file in manifest.files}
+        number, named = self.number, Counter(self.files())
+        known = Counter(
+            TableFile(file.name, file.size, file.rows)
+            for manifest in manifests
+            if manifest.number <= number
+            for file in manifest.files
+        )
         faults = [
-            f"{self.name}: the table has {name}, which no manifest names" for name in sorted(named - known)
+            f"{self.name}: the table has {file}, which no manifest names"
+            for file in sorted((named - known).elements(), key=str)
         ]
-        faults += [f"{self.name}: the table no longer has {name}" for name in sorted(known - named)]
+        faults += [f"{self.name}: the table no longer has {file}" for file in sorted(known - named)]
         if manifests and number < manifests[-1].number:
             faults.append(
                 f"{self.name}: the table ends with manifest {number}, the export with {manifests[-1].number}: a killed "

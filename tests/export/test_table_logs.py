@@ -128,6 +128,94 @@ def test_what_others_do_to_a_delta_table_is_named(store: Path, into: Path) -> No
     assert any("which no manifest names" in fault for fault in faults), faults
 
 
+# A vector that deletes rows 1 and 3, in the text of the action itself.
+INLINE_VECTOR = {
+    "storageType": "i",
+    "pathOrInlineDv": "^Bg9^0rr910000000000iXQKl0rr91000315c8Xg0rri4",
+    "sizeInBytes": 36,
+    "cardinality": 2,
+}
+
+
+def write_delta_version(into: Path, version: int, *actions: dict[str, Any]) -> None:
+    lines = [json.dumps(action) + "\n" for action in actions]
+    (into / "_delta_log" / f"{version:020}.json").write_text("".join(lines))
+
+
+def added_to_delta(into: Path) -> dict[str, Any]:
+    """The add action of the first file."""
+    logs = sorted((into / "_delta_log").glob("*.json"))
+    actions = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
+    return next(action["add"] for action in actions if "add" in action)
+
+
+def test_rows_deleted_by_a_deletion_vector_are_named(store: Path, into: Path) -> None:
+    """As Spark's DELETE writes it: the same file again, with a vector."""
+    deltalake = pytest.importorskip("deltalake")
+    run_table_export(into, store, "delta")
+    add = added_to_delta(into)
+    features = ["deletionVectors"]
+    write_delta_version(
+        into,
+        deltalake.DeltaTable(into).version() + 1,
+        {
+            "protocol": {
+                "minReaderVersion": 3,
+                "minWriterVersion": 7,
+                "readerFeatures": features,
+                "writerFeatures": features,
+            }
+        },
+        {"remove": {"path": add["path"], "deletionTimestamp": 1, "dataChange": True}},
+        {"add": add | {"deletionVector": INLINE_VECTOR}},
+    )
+    faults = checked(into).faults
+    assert any(f"{add['path']} of" in fault and "some deleted, which no" in fault for fault in faults), faults
+
+
+@pytest.mark.parametrize("change", [{"size": 5}, {"stats": json.dumps({"numRecords": 5})}, {"stats": None}])
+def test_a_delta_table_that_tells_another_size_or_count_of_rows_is_named(
+    store: Path, into: Path, change: dict[str, Any]
+) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    run_table_export(into, store, "delta")
+    add = added_to_delta(into)
+    write_delta_version(into, deltalake.DeltaTable(into).version() + 1, {"add": add | change})
+    new, old = checked(into).faults
+    assert f"the table has {add['path']} of" in new
+    assert f"the table no longer has {add['path']} of" in old
+
+
+def test_delete_files_of_an_iceberg_table_are_named(
+    store: Path, into: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pyiceberg reads them and writes none, so its plan is given them."""
+    table_module = pytest.importorskip("pyiceberg.table")
+    run_table_export(into, store, "iceberg")
+    plan = table_module.DataScan.plan_files
+
+    def with_deletes(scan: Any) -> list[Any]:
+        return [table_module.FileScanTask(task.file, {task.file}) for task in plan(scan)]
+
+    monkeypatch.setattr(table_module.DataScan, "plan_files", with_deletes)
+    faults = checked(into).faults
+    assert any("some deleted, which no manifest names" in fault for fault in faults), faults
+
+
+def test_a_file_that_an_iceberg_table_has_twice_is_named(store: Path, into: Path) -> None:
+    catalog_module = pytest.importorskip("pyiceberg.catalog")
+    run_table_export(into, store, "iceberg")
+    own = into / "_iceberg"
+    catalog = catalog_module.load_catalog(
+        "pydledger", type="sql", uri=f"sqlite:///{own}/catalog.db", warehouse=f"file://{own}"
+    )
+    path = min(into.glob("part-*.parquet"))
+    table = catalog.load_table("pydledger.an_export")
+    table.add_files([f"file://{path}"], check_duplicate_files=False)
+    (fault,) = checked(into).faults
+    assert f"the table has {path.name} of" in fault
+
+
 def test_an_export_goes_on_with_both_tables(store: Path, into: Path) -> None:
     pytest.importorskip("deltalake")
     pytest.importorskip("pyiceberg")

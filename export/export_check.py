@@ -70,9 +70,13 @@ def check_export(
     replicas: Sequence[Replica] = (),
     on_progress: OnProgress = lambda stage, done, total: None,
 ) -> ExportReport:
-    """Raises ManifestError where there is no export; ExportError, OSError for what cannot be read at all."""
+    """Raises ManifestError where there is no export; ExportError, OSError for what cannot be read at all.
+
+    An export may run beside it: what is committed meanwhile is not looked at, and no fault.
+    """
     report = ExportReport(str(directory))
     manifests = _manifests(directory, report)
+    parts = parts_in(directory)
     sound: list[Manifest] = []
     for done, manifest in enumerate(manifests):
         on_progress("files", done, len(manifests))
@@ -80,16 +84,19 @@ def check_export(
         report.faults += faults
         if not faults:
             sound.append(manifest)
-    named = {file.name for manifest in manifests for file in manifest.files}
-    for name in sorted(parts_in(directory) - named):
+    for replica in replicas:
+        report.compared.append(_compare(directory, sound, replica, report.faults, on_progress))
+    tables = [open_table(directory, table_format) for table_format in formats_of(directory)]
+    # An export writes a file before its manifest, and tables after it. So what parts and tables have by now is in
+    # manifests that are read now.
+    newest = _manifests(directory, ExportReport(report.directory))
+    for name in sorted(parts - {file.name for manifest in newest for file in manifest.files}):
         report.faults.append(
             f"{name}: no manifest names this file, and readers of the directory take its rows for the export's; "
             "if a killed export left it, the next one deletes it"
         )
-    for table_format in formats_of(directory):
-        report.faults += open_table(directory, table_format).faults(manifests)
-    for replica in replicas:
-        report.compared.append(_compare(directory, sound, replica, report.faults, on_progress))
+    for table in tables:
+        report.faults += table.faults(newest, manifests[-1].number if manifests else -1)
     return report
 
 

@@ -55,8 +55,9 @@ class TableLog(ABC):
         for number in range(self.number + 1, last_number + 1):
             self.add(read_manifest(self._directory, number)[0])
 
-    def faults(self, manifests: Sequence[Manifest]) -> list[str]:
-        """Where the table is not what the export's manifests say. Raises ExportError."""
+    def faults(self, manifests: Sequence[Manifest], last_number: int) -> list[str]:
+        """Where the table is not what the export's manifests say. It must have those up to `last_number`, and may have
+        the later ones of an export that runs. Raises ExportError."""
         number, named = self.number, Counter(self.files())
         known = Counter(
             TableFile(file.name, file.size, file.rows)
@@ -69,10 +70,10 @@ class TableLog(ABC):
             for file in sorted((named - known).elements(), key=str)
         ]
         faults += [f"{self.name}: the table no longer has {file}" for file in sorted(known - named)]
-        if manifests and number < manifests[-1].number:
+        if number < last_number:
             faults.append(
-                f"{self.name}: the table ends with manifest {number}, the export with {manifests[-1].number}: a killed "
-                "export leaves it so, and the next one adds the rest"
+                f"{self.name}: the table ends with manifest {number}, the export with {last_number}: a killed export "
+                "leaves it so, and the next one adds the rest; one that runs is about to add it"
             )
         return faults
 

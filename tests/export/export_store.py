@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -52,5 +52,11 @@ def rows_of(into: Path, column: str) -> list[object]:
     ]
 
 
-def checked(into: Path, *roots: Path) -> ExportReport:
-    return check_export(into, replicas(*roots))
+def checked(into: Path, *roots: Path, meanwhile: Callable[[], object] = lambda: None) -> ExportReport:
+    """`meanwhile` happens once the first manifests are read, and before any file is."""
+
+    def on_progress(stage: str, done: int, total: int) -> None:
+        if (stage, done) == ("files", 0):
+            meanwhile()
+
+    return check_export(into, replicas(*roots), on_progress)

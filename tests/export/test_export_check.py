@@ -90,6 +90,17 @@ def test_each_change_of_an_export_is_named(into: Path, damage: Callable[[Path], 
     assert any(re.search(said, fault) for fault in checked(into).faults), checked(into).faults
 
 
+def test_a_file_whose_manifest_comes_while_the_export_is_checked_is_no_fault(
+    into: Path, tmp_path: Path
+) -> None:
+    """As the export that runs beside it writes them: the file first."""
+    last, away = max((into / "_manifests").glob("*.json")), tmp_path / "last.json"
+    last.rename(away)
+    assert len(checked(into).faults) == 1
+    report = checked(into, meanwhile=lambda: away.rename(last))
+    assert (report.faults, report.last_index) == ([], 94)
+
+
 def test_rows_that_were_changed_with_their_manifest_differ_from_the_replica(made: Path, into: Path) -> None:
     """Whoever changes a row, the file's sum and all later manifests is found by the replicas alone."""
     path = part(into, 1)

@@ -99,6 +99,20 @@ def test_what_a_killed_run_did_not_tell_the_table_the_next_one_does(
     assert checked(into).faults == []
 
 
+def test_an_export_that_runs_beside_the_check_makes_no_fault(
+    store: Path, into: Path, table_format: str
+) -> None:
+    run_table_export(into, store, table_format)
+
+    def go_on() -> None:
+        commit(store, 119)
+        run_table_export(into, store, table_format)
+
+    report = checked(into, store, meanwhile=go_on)
+    assert (report.faults, report.last_index) == ([], 79)
+    assert checked(into, store).last_index == 119
+
+
 def test_a_column_that_comes_later_is_null_in_rows_before(store: Path, into: Path, table_format: str) -> None:
     run_table_export(into, store, table_format, Choices(body="none"))
     commit(store, 100)

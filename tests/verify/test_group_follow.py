@@ -157,6 +157,26 @@ def test_a_replica_that_lost_what_is_next_takes_no_part(roots: list[Path]) -> No
     assert follower.findings == []
 
 
+def test_what_one_replica_has_alone_is_not_proved_and_waited_for(roots: list[Path]) -> None:
+    follower = GroupFollower(roots, range_entries_max=5)
+    assert follower.look() is not None
+    for root in roots[1:]:
+        for number in range(3):
+            data_file(root, number).unlink()
+    assert follower.look() is None
+    assert (follower.proved_index, follower.held_up) == (4, "entry 5 is in the log of n0 alone")
+    for number in range(3):
+        data_file(roots[0], number).unlink()
+    assert looks(follower)[-1].replicas == NAMES, "once retention has deleted it there too"
+    assert (follower.proved_index, follower.held_up) == (COUNT - 1, "")
+
+
+def test_one_replica_proves_nothing(roots: list[Path]) -> None:
+    follower = GroupFollower(roots[:1])
+    assert follower.look() is None
+    assert (follower.proved_index, follower.held_up) == (-1, "entry 0 is in the log of n0 alone")
+
+
 def test_entries_that_expired_everywhere_are_passed_over_and_said(roots: list[Path]) -> None:
     follower = GroupFollower(roots, range_entries_max=5)
     assert follower.look() is not None

@@ -45,7 +45,7 @@ class _Reading:
 
 class GroupFollower:
     """Invariant: `proved_index` only grows, and all replicas that have an entry up to it, from `begin_index` on, had it
-    equal when it was compared."""
+    equal when it was compared. These were two at least."""
 
     def __init__(
         self, directories: Sequence[str | Path], *, range_entries_max: int = RANGE_ENTRIES_MAX
@@ -104,6 +104,9 @@ class GroupFollower:
         if place is None:
             return None
         having = [replica for replica in replicas if _has(begins[replica.name], place)]
+        if len(having) == 1:  # equal to none
+            self.held_up = f"entry {place.index + 1:,} is in the log of {having[0].name} alone"
+            return None
         last = self._last_index(having, place)
         if last <= place.index:
             return None

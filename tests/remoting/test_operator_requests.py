@@ -25,6 +25,12 @@ def test_a_request_of_an_operator_is_noted_with_who_asked_and_without_its_body(
     ]
 
 
+def test_neither_signature_nor_token_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    fields = {"AccessKey": "a", "SecurityToken": "t-secret", "Signature": "s-secret", "topic": "T"}
+    (line,) = lines(caplog, RequestCode.DELETE_TOPIC_IN_BROKER, fields, b"")
+    assert line.endswith("fields={'AccessKey': 'a', 'topic': 'T'}")
+
+
 @pytest.mark.parametrize("code", [RequestCode.ADD_MEMBER, RequestCode.REMOVE_MEMBER])
 def test_who_changed_the_members_is_noted(caplog: pytest.LogCaptureFixture, code: RequestCode) -> None:
     (line,) = lines(caplog, code, {"memberId": "n3"}, b"")

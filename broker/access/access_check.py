@@ -22,7 +22,7 @@ from auth.authentication import (
     known_user,
 )
 from auth.decision import UserRules, Verdict
-from auth.policy import Action, Policies, Resource, ResourceType
+from auth.policy import Action, Policies, Resource, ResourceType, address_of
 from auth.user import NAME_LENGTH_MAX, User
 from broker.access.needs import Need
 from broker.access.passed_on import PASSED_ON_FIELDS, PassedOn
@@ -105,7 +105,9 @@ class AccessCheck:
         fields = command.ext_fields
         user = authenticate(self.users, fields, command.body, command.version, PASSED_ON_FIELDS)
         if user.is_super and CLIENT_USER in fields:
-            return Sender(fields.get(CLIENT_ADDRESS, ""), known_user(self.users, fields[CLIENT_USER]))
+            return Sender(
+                _told_ip(fields.get(CLIENT_ADDRESS, "")), known_user(self.users, fields[CLIENT_USER])
+            )
         return Sender(source_ip, user)
 
     @property
@@ -270,6 +272,12 @@ class AccessCheck:
             self._users = {**self._table.users, **self._conf_users}
         self._rules = {name: known for name, known in self._rules.items() if name in self._users}
         self._decisions.clear()
+
+
+def _told_ip(text: str) -> str:
+    """Empty for what is no address. Without its zone, which may be any text of any length."""
+    source_ip = text.partition("%")[0]
+    return "" if address_of(source_ip) is None else source_ip
 
 
 def _resource(need: Need, name: str) -> tuple[Resource, frozenset[Action]]:

@@ -137,6 +137,17 @@ def test_what_a_proxy_asks_for_a_client_is_decided_by_the_clients_rights(broker:
     assert ask(ROOT, for_client) == (ResponseCode.SUCCESS, None)
 
 
+@pytest.mark.parametrize(
+    ("told", "source_ip"),
+    [("10.9.9.9" * 100_000, ""), ("fe80::1%" + "\x1b[2J" * 100_000, "fe80::1"), ("::1", "::1"), ("", "")],
+)
+def test_the_address_of_a_proxys_client_is_one(broker: OneBroker, told: str, source_ip: str) -> None:
+    """It goes into decisions that are remembered, and into the audit."""
+    fields = {"topic": "T", CLIENT_USER: "u", CLIENT_ADDRESS: told}
+    remark = ask_as(broker, ROOT, RequestCode.DELETE_TOPIC_IN_BROKER, fields).remark
+    assert remark == (f"User:u has no permission to access Topic:T from {source_ip}, no matched policies.")
+
+
 def test_a_group_gives_back_what_it_popped_from_its_retry_topic(broker: OneBroker) -> None:
     sent = ask_as(broker, ROOT, SEND, send_fields("%RETRY%g_T"), b"m")
     _, phy_offset = decode_offset_message_id(sent.ext_fields["msgId"])

@@ -7,22 +7,24 @@ that is there already, has one: it was asked for by somebody who may.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from auth.signature import ACCESS_KEY, SIGNATURE
-from broker.access.passed_on import PASSED_ON_FIELDS
+import msgspec
+
 from broker.answers import AnyRequest, answer_applied
 from remoting.bodies.bodies import RemotingBody, to_json_value
+from remoting.headers.headers import CommandHeader, to_ext_fields
 from store.state.state_proposals import ProposeStatus
 from store.state.tables.audit_table import NoteRequest
 
 if TYPE_CHECKING:
     from store.message_store import MessageStore
 
-WHAT_LENGTH_MAX: Final = 400  # characters
+WHAT_SIZE_MAX: Final = 3072  # bytes; with more, an answer with all notes might be too large for a frame
+_VALUE_LENGTH_MAX: Final = 140  # characters: `Topic:` and the longest name of a topic
+_LEFT_OUT: Final = "…"
 _PASSWORD: Final = "password"  # the only secret of a body
-_LEFT_OUT: Final = {ACCESS_KEY, SIGNATURE, *PASSED_ON_FIELDS}
 
 
 class AuditNotes:
@@ -56,17 +58,36 @@ class AuditNotes:
 
         sender = request.sender
         username = "" if sender.user is None else sender.user.username
-        what = _what(request.ext_fields, body)
+        what = _what(request.header, body)
         self._store.propose(NoteRequest(username, sender.source_ip, request.code, what), on_done, now_ms)
 
 
-def _what(fields: Mapping[str, str], body: RemotingBody | None) -> str:
-    shown = [f"{key}={value}" for key, value in sorted(fields.items()) if key not in _LEFT_OUT]
+def _what(header: CommandHeader, body: RemotingBody | None) -> str:
+    """What the handler is told. Each value has a limit of its own, so that none hides another one."""
+    shown = [f"{name}={_cut(value)}" for name, value in to_ext_fields(header).items()]
     if body is not None:
-        told = to_json_value(body)
-        assert isinstance(told, dict), "a body is an object"
-        shown.append(
-            json.dumps({key: value for key, value in told.items() if key != _PASSWORD}, ensure_ascii=False)
-        )
-    # A lone surrogate, which JSON can name, has no UTF-8.
-    return " ".join(shown)[:WHAT_LENGTH_MAX].encode(errors="replace").decode()
+        shown.append(json.dumps(_shortened(body), ensure_ascii=False))
+    text = " ".join(shown)
+    # A terminal would obey escape sequences. A lone surrogate, which JSON can name, has no UTF-8.
+    told = "".join(char if char.isprintable() else "?" for char in text).encode()
+    if len(told) <= WHAT_SIZE_MAX:
+        return told.decode()
+    return told[:WHAT_SIZE_MAX].decode(errors="ignore") + _LEFT_OUT
+
+
+def _shortened(value: object) -> object:
+    """A bean has all its fields, in the order of its class, in which names come first."""
+    if isinstance(value, msgspec.Struct):
+        return {
+            field.encode_name: _shortened(member)
+            for field in msgspec.structs.fields(value)
+            if field.encode_name != _PASSWORD and (member := getattr(value, field.name)) is not None
+        }
+    if isinstance(value, list) and any(isinstance(item, msgspec.Struct) for item in value):
+        return [_shortened(item) for item in value]
+    text = value if isinstance(value, str) else json.dumps(to_json_value(value), ensure_ascii=False)
+    return value if len(text) <= _VALUE_LENGTH_MAX else _cut(text)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _VALUE_LENGTH_MAX else text[:_VALUE_LENGTH_MAX] + _LEFT_OUT

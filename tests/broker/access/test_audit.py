@@ -12,7 +12,7 @@ from hostile_requests import as_json
 from one_broker import OneBroker, RecordingChannel
 from secured_broker import NEW_USER, ROOT, USER, ask_as, change, secured_broker, signed
 
-from broker.access.audit_notes import WHAT_LENGTH_MAX
+from broker.access.audit_notes import WHAT_SIZE_MAX
 from remoting.codes import RequestCode as Code
 from remoting.codes import ResponseCode
 from store.put_message import PutRefusal, PutStatus
@@ -53,7 +53,7 @@ def test_who_changed_what_and_from_where_is_told(secured: OneBroker) -> None:
     assert "perm=6" in topic["what"]
     assert "topic=orders" in topic["what"]
     assert (user["sourceIp"], user["code"]) == ("10.9.9.9", 3001)
-    assert user["what"] == 'username=bob {"userType": "Normal", "username": "bob"}'
+    assert user["what"] == 'username=bob {"username": "bob", "userType": "Normal"}'
     assert "secret" not in json.dumps([topic, user])
     assert audit(secured, user["atMs"] + 1) == []
 
@@ -63,7 +63,48 @@ def test_what_a_body_says_is_shown(secured: OneBroker) -> None:
     assert ask_as(secured, ROOT, Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body).code == 0
     (row,) = audit(secured)
     assert '"groupName": "billing"' in row["what"]
-    assert len(row["what"]) <= WHAT_LENGTH_MAX
+
+
+def test_no_field_hides_another_one(secured: OneBroker) -> None:
+    """Neither those that the header does not know, nor long ones that it does."""
+    fields = {"!": "x" * 400, "SecurityToken": "t-secret", "bname": "y" * 4000, "topic": "orders"}
+    assert ask_as(secured, ROOT, Code.DELETE_TOPIC_IN_BROKER, fields).code == 0
+    (row,) = audit(secured)
+    assert row["what"] == f"bname={'y' * 140}… topic=orders"
+
+
+def test_each_resource_of_a_policy_is_named(secured: OneBroker) -> None:
+    sources = [f"10.0.{number // 256}.{number % 256}" for number in range(1000)]
+    entries: list[dict[str, object]] = [
+        {"resource": f"Topic:t{number}", "actions": ["Pub"], "decision": "Allow"} for number in range(20)
+    ]
+    entries[0]["sourceIps"] = sources
+    acl = {"subject": "User:u", "policies": [{"policyType": "Custom", "entries": entries}]}
+    assert ask_as(secured, ROOT, Code.AUTH_CREATE_ACL, {"subject": "User:u"}, as_json(acl)).code == 0
+    (row,) = audit(secured)
+    first, second, *_ = json.loads(row["what"].removeprefix("subject=User:u "))["policies"][0]["entries"]
+    assert first["sourceIps"].startswith('["10.0.0.0", "10.0.0.1", ')
+    assert first["sourceIps"].endswith("…")
+    assert second == entries[1]
+    assert '"Topic:t19"' in row["what"]
+
+
+def test_what_is_too_much_for_a_note_ends_with_a_mark(secured: OneBroker) -> None:
+    entries = [{"resource": f"Topic:é{n}", "actions": ["Pub"], "decision": "Allow"} for n in range(300)]
+    acl = {"subject": "User:u", "policies": [{"policyType": "Custom", "entries": entries}]}
+    ask_as(secured, ROOT, Code.AUTH_CREATE_ACL, {"subject": "User:u"}, as_json(acl))
+    (row,) = audit(secured)
+    assert row["what"].endswith("…")
+    assert WHAT_SIZE_MAX - 4 < len(row["what"].removesuffix("…").encode()) <= WHAT_SIZE_MAX
+
+
+def test_a_note_does_nothing_to_the_terminal_of_its_reader(secured: OneBroker) -> None:
+    ask_as(secured, ROOT, Code.DELETE_TOPIC_IN_BROKER, {"topic": "a\x1b[2J\n\x9b1m\u202eb"})
+    body = as_json({"groupName": "c\x7f\x1b[2J"})
+    ask_as(secured, ROOT, Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)
+    topic, group = (row["what"] for row in audit(secured))
+    assert topic == "topic=a?[2J??1m?b"
+    assert group.startswith('{"groupName": "c?\\u001b[2J", ')
 
 
 def test_what_access_control_refuses_and_what_only_asks_has_no_note(secured: OneBroker) -> None:

@@ -7,6 +7,7 @@ that is there already, has one: it was asked for by somebody who may.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,8 @@ from store.state.tables.audit_table import NoteRequest
 if TYPE_CHECKING:
     from store.message_store import MessageStore
 
+log = logging.getLogger(__name__)
+
 WHAT_SIZE_MAX: Final = 3072  # bytes; with more, an answer with all notes might be too large for a frame
 _VALUE_LENGTH_MAX: Final = 140  # characters: `Topic:` and the longest name of a topic
 _LEFT_OUT: Final = "…"
@@ -29,6 +32,7 @@ _PASSWORD: Final = "password"  # the only secret of a body
 
 class AuditNotes:
     """Invariant: what the leader is asked for is carried out or refused once, and not before its note is applied.
+    While a member may not know the table, the log file has a warning instead: an upgrade must not stop operators.
 
     A member that is not the leader writes nothing: it passes the request on.
     """
@@ -49,17 +53,22 @@ class AuditNotes:
             handle(now_ms)
             return
 
+        sender = request.sender
+        username = "" if sender.user is None else sender.user.username
+        noted = NoteRequest(username, sender.source_ip, request.code, _what(request.header, body))
+
         def on_done(status: ProposeStatus) -> None:
-            # While a member does not know the table, changes go on without notes: an upgrade must not stop operators.
+            if status is ProposeStatus.MEMBER_OUTDATED:
+                log.warning(
+                    "not in the audit: code=%d user=%r addr=%s what=%s",
+                    *(noted.code, noted.username, noted.source_ip, noted.what),
+                )
             if status in (ProposeStatus.APPLIED, ProposeStatus.MEMBER_OUTDATED):
                 handle(self._clock())
             else:
                 answer_applied(request)(ProposeStatus.NOT_LEADER)  # its own outcome does not matter
 
-        sender = request.sender
-        username = "" if sender.user is None else sender.user.username
-        what = _what(request.header, body)
-        self._store.propose(NoteRequest(username, sender.source_ip, request.code, what), on_done, now_ms)
+        self._store.propose(noted, on_done, now_ms)
 
 
 def _what(header: CommandHeader, body: RemotingBody | None) -> str:

@@ -131,3 +131,19 @@ def test_without_its_note_a_change_is_not_made(secured: OneBroker, monkeypatch: 
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert "nothing was changed" in (answer.remark or "")
     assert secured.store.tables.topic_config_table.configs.get("orders") is None
+
+
+def test_what_is_done_while_a_member_may_not_know_the_audit_is_a_warning_in_the_log(
+    secured: OneBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    without = {"audit": ("n2",)}
+    monkeypatch.setattr(
+        secured.store._proposals, "_members_without", lambda table_name: without.get(table_name, ())
+    )
+    assert ask_as(secured, ROOT, Code.DELETE_TOPIC_IN_BROKER, {"topic": "orders"}).code == 0
+    assert "not in the audit: code=215 user='root' addr=10.1.2.3 what=topic=orders" in caplog.messages
+    without.clear()
+    caplog.clear()
+    assert ask_as(secured, ROOT, Code.DELETE_TOPIC_IN_BROKER, {"topic": "billing"}).code == 0
+    assert "not in the audit" not in caplog.text
+    assert [row["what"] for row in audit(secured)] == ["topic=billing"]

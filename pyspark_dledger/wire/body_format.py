@@ -197,7 +197,7 @@ def _read_as(wanted: type, value: Any) -> Any:
     if is_number or (isinstance(value, str) and _NUMBER.fullmatch(value)):
         number = Decimal(value)
         # Arrow ends its process for some that are further off, where it should refuse them.
-        if abs(number.as_tuple().exponent) > _EXPONENT_MAX:  # type: ignore[arg-type] (it is finite)
+        if abs(number.adjusted()) > _EXPONENT_MAX:
             raise ValueError("Expected a number of 38 digits at most")
         return number
     raise ValueError("Expected a number")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from mq.console import fail, print_json, progress, user_errors
+from verify.report.text_report import counted
 
 if TYPE_CHECKING:
     from export.export_check import ExportReport
@@ -334,7 +335,7 @@ def _print_report(report: ExportReport) -> None:
                 f"{compared.last_index:,}, make the same rows{told}"
             )
     print(
-        f"{report.commits:,} commits, {report.rows:,} rows, {report.size / 1e6:,.1f} MB; last manifest "
+        f"{counted(report.commits, 'commit')}, {report.rows:,} rows, {report.size / 1e6:,.1f} MB; last manifest "
         f"{report.last_manifest}"
     )
     held = f"entries {report.first_index:,} .. {report.last_index:,} of group {report.group or '(none told)'}"

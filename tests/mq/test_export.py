@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -151,7 +152,13 @@ def test_an_export_that_follows_takes_what_comes_until_it_is_interrupted(
     into = str(tmp_path / "export")
     options = ["--into", into, "--from", stores[0], "--follow", "--every-s", "0.01", "--json"]
     command = [sys.executable, "-m", "mq", "export", "--to", "parquet", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        # Where these tests run in the background of a shell, they and their children ignore SIGINT.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    ) as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["last_index"] == END_INDEX
         process.send_signal(signal.SIGINT)

@@ -155,7 +155,7 @@ METRICS: Mapping[str, Metric] = {
     ),
     "connections": _gauge("connections of clients"),
     "connections_refused_total": _counter(
-        "connections closed at once because as many as are allowed were open"
+        "connections closed because as many as are allowed were open"
     ),
     "unfinished_bytes": _gauge("bytes of large frames whose end has not come yet"),
     "unfinished_closed_total": _counter(

@@ -154,9 +154,7 @@ METRICS: Mapping[str, Metric] = {
         "connections closed because all together had left too much of their answers"
     ),
     "connections": _gauge("connections of clients"),
-    "connections_refused_total": _counter(
-        "connections closed because as many as are allowed were open"
-    ),
+    "connections_refused_total": _counter("connections closed because as many as are allowed were open"),
     "unfinished_bytes": _gauge("bytes of large frames whose end has not come yet"),
     "unfinished_closed_total": _counter(
         "connections closed because all together held too much of frames without their ends"

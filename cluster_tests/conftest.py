@@ -15,7 +15,7 @@ from proxies.toxiproxy_server import running_server
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """First what takes minutes, or one process would be left with it when the other has done all the rest."""
-    items.sort(key=lambda item: item.path.name != "test_migration.py")
+    items.sort(key=lambda item: item.path.name not in ("test_migration.py", "test_plain_processes.py"))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

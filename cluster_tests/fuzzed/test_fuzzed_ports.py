@@ -106,7 +106,10 @@ def _rss_mib(pid: int) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
 
 
-@pytest.mark.parametrize("with_tls", [False, True], ids=["open", "tls-and-access-control"])
+@pytest.mark.parametrize(
+    "with_tls",
+    [pytest.param(False, id="open"), pytest.param(True, id="tls-and-access-control", marks=pytest.mark.long)],
+)
 @pytest.mark.parametrize("minutes", [0, pytest.param(15, marks=pytest.mark.long)], ids=["short", "long"])
 def test_spoiled_bytes_cost_nobody_but_their_sender(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, with_tls: bool, minutes: int

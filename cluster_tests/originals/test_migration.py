@@ -135,7 +135,7 @@ def fill_plain(client: JavaClient, work: Path, store: Path, conf: dict[str, str]
 @pytest.mark.parametrize(
     ("java_members", "count", "kills", "was_plain"),
     [
-        (1, 300, 0, False),
+        pytest.param(1, 300, 0, False, marks=pytest.mark.long),
         pytest.param(3, 300, 2, True, marks=pytest.mark.long),
         pytest.param(3, 35_000, 2, False, marks=pytest.mark.long),
     ],

@@ -168,7 +168,7 @@ class Access:
 
 
 def username_of(call: Call) -> str:
-    """Whom the call names as its user, who is proved only by Access.check(); empty where it names nobody."""
+    """The username in the call's credentials, or "" if it has none. Only Access.check() proves that it is true."""
     username = _credentials_of(call).get("Credential", "").partition("/")[0]
     return username if len(username) <= NAME_LENGTH_MAX else ""
 

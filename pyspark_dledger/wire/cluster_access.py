@@ -1,6 +1,6 @@
-"""How a cluster is reached: its NameServers, and the names of files with what proves who asks.
+"""How a cluster is reached: its NameServers, and the paths of the files with access keys and TLS settings.
 
-Options, plans and checkpoints have these names alone. The files are read by each process where it connects.
+Options, plans and checkpoints hold only the paths. Each process reads the files when it connects.
 """
 
 from __future__ import annotations

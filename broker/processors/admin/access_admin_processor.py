@@ -305,7 +305,7 @@ class AccessAdminProcessor:
             return
         request.answer(body=answer)
 
-    # -- who has changed what ----------------------------------------------------------------------------------
+    # -- audit -------------------------------------------------------------------------------------------------
 
     def get_audit(self, request: Request[headers.GetAuditRequestHeader], now_ms: int) -> None:
         """As far as this member has applied it."""

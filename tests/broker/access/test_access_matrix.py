@@ -1,6 +1,6 @@
-"""Each request code that a broker serves: by a user who has exactly the rights that its row asks for, or all but one of
-them; and with what somebody on the way may make of a signed request. Who has no rights at all, and who does not prove
-who they are, is in test_access_check.py.
+"""Each request code of a broker, sent by a user with exactly the rights that its row needs, and by one who lacks one of
+them. Also signed requests that were changed on their way. Users without any right, and senders without a valid
+signature, are in test_access_check.py.
 """
 
 from __future__ import annotations
